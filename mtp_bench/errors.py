@@ -1,0 +1,17 @@
+"""What a user got wrong: one line that says what, where, and what would be right (exit code 2)."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class InputError(ValueError):
+    """Bad input. The command line prints the message alone, without a traceback, and exits with 2."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return ``"; did you mean 'x'?"`` for a near miss, else the list of what is known."""
+    choices = sorted(known)
+    near = difflib.get_close_matches(word, choices, n=1)
+    return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(choices)}"

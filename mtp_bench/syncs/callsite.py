@@ -1,0 +1,73 @@
+"""The Python frames of a synchronisation: the line a user can change, and who called it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from functools import cache
+from types import FrameType
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+# Frames of the machinery that sees syncs or drives the step are never the line to blame. Variants are.
+_OWN_MACHINERY = tuple(
+    os.path.join(_PACKAGE, part)
+    for part in ("devices", "syncs", "runner", "measure.py", "ranges.py", "scopes", "numerics.py", "worker", "api.py")
+)
+MAX_FRAMES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One Python frame. ``file`` is relative to its ``sys.path`` entry, ``path`` is absolute."""
+
+    file: str
+    line: int
+    function: str
+    path: str
+
+
+def capture_stack(frame: FrameType | None = None) -> tuple[Frame, ...]:
+    """Return the frames of the running thread, from the call site outwards, without PyTorch's and our machinery's own.
+
+    ``frame`` is where to start, by default the caller's frame. At most ``MAX_FRAMES`` are kept.
+    """
+    frame = frame if frame is not None else sys._getframe(1)
+    found: list[Frame] = []
+    while frame is not None and len(found) < MAX_FRAMES:
+        code = frame.f_code
+        if not _is_machinery(code.co_filename):
+            found.append(Frame(relative_path(code.co_filename), frame.f_lineno, code.co_qualname, code.co_filename))
+        frame = frame.f_back
+    return tuple(found)
+
+
+@cache
+def _is_machinery(path: str) -> bool:
+    if path.startswith("<"):
+        return True
+    return path.startswith((*_OWN_MACHINERY, *_library_dirs()))
+
+
+@cache
+def _library_dirs() -> tuple[str, ...]:
+    import contextlib
+    import threading
+
+    torch = sys.modules.get("torch")
+    stdlib = tuple(module.__file__ or "" for module in (contextlib, threading, sys.modules["functools"]))
+    runners = tuple(
+        os.path.dirname(sys.modules[name].__file__ or "") + os.sep
+        for name in ("pytest", "_pytest", "pluggy", "typer", "click")
+        if name in sys.modules and sys.modules[name].__file__
+    )
+    return (*stdlib, *runners, *((os.path.dirname(torch.__file__) + os.sep,) if torch is not None else ()))
+
+
+@cache
+def relative_path(path: str) -> str:
+    """``path`` relative to the longest ``sys.path`` entry that holds it, so that runs of two machines compare."""
+    absolute = os.path.abspath(path)
+    holders = [os.path.abspath(entry or os.curdir) for entry in sys.path]
+    inside = [entry for entry in holders if absolute.startswith(entry + os.sep)]
+    return os.path.relpath(absolute, max(inside, key=len)) if inside else absolute
