@@ -54,7 +54,9 @@ class Device(Protocol):
     detectors: tuple[str, ...]  # names of the detectors that observe() uses
 
     @property
-    def torch_device(self) -> torch.device: ...
+    def torch_device(self) -> torch.device:
+        """The device that tensors are made on."""
+        ...
 
     def describe(self) -> dict[str, Any]:
         """``environment.device`` of run.json: kind, name, modelled, driver, cuda."""

@@ -12,7 +12,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # Frames of the machinery that sees syncs or drives the step are never the line to blame. Variants are.
 _OWN_MACHINERY = tuple(
     os.path.join(_PACKAGE, part)
-    for part in ("devices", "syncs", "runner", "measure.py", "ranges.py", "scopes", "numerics.py", "worker", "api.py")
+    for part in ("devices", "syncs", "scopes", "measure.py", "numerics.py", "ranges.py", "worker.py")
 )
 MAX_FRAMES = 16
 

@@ -45,10 +45,12 @@ class Sync:
 
     @property
     def line(self) -> int:
+        """Line number of the call site, from 1; 0 where unknown."""
         return self.stack[0].line if self.stack else 0
 
     @property
     def function(self) -> str:
+        """Qualified name of the function that holds the call site."""
         return self.stack[0].function if self.stack else "<unknown>"
 
     @property

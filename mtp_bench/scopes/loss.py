@@ -1,0 +1,102 @@
+"""Scope ``loss``: the MTP loss and the main loss of one microbatch, forward and backward, on Megatron's own layers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from mtp_bench import ranges
+from mtp_bench.inputs import Inputs, make_inputs
+from mtp_bench.megatron import LossHead, depth_ranges, make_packed_seq_params
+
+if TYPE_CHECKING:
+    from mtp_bench.devices import Device
+    from mtp_bench.variants import Variant
+    from mtp_bench.workloads import Workload
+
+
+class VariantError(Exception):
+    """A variant broke the contract of ``process_mtp_loss``; the message says how."""
+
+
+class LossBench:
+    """The inputs and the output layer of a workload, shared by the steps of all variants."""
+
+    def __init__(self, workload: Workload, device: Device) -> None:
+        self.workload = workload
+        self.device = device
+        self.inputs: Inputs = make_inputs(workload, device.torch_device)
+        self.head = LossHead(workload, device, self.inputs.head_weight)
+        self.packed_seq_params = (
+            make_packed_seq_params(workload, device.torch_device) if workload.packed else None
+        )
+
+    def step(self, variant: Variant) -> LossStep:
+        """Return the step that runs ``variant`` on these inputs."""
+        return LossStep(self, variant)
+
+
+class LossStep:
+    """One call runs the scope once. Gradients are those of this call alone."""
+
+    def __init__(self, bench: LossBench, variant: Variant) -> None:
+        self.bench = bench
+        self.variant = variant
+
+    def __call__(self) -> None:
+        """Run the step. Raises VariantError where the variant returns something else than the first chunk."""
+        bench, head = self.bench, self.bench.head
+        bench.inputs.hidden_states.grad = None
+        head.output_layer.weight.grad = None
+        with ranges.open_range("step"):
+            with ranges.open_range("forward"):
+                with ranges.open_range("mtp_loss"), depth_ranges(bench.workload.mtp_num_layers):
+                    hidden_states = self.variant(**self._arguments())
+                self._check(hidden_states)
+                loss = self._main_loss(hidden_states)
+            with ranges.open_range("backward"):
+                loss.backward()
+
+    def _arguments(self) -> dict[str, Any]:
+        bench, head, inputs = self.bench, self.bench.head, self.bench.inputs
+        return {
+            "hidden_states": inputs.hidden_states,
+            "labels": inputs.labels,
+            "loss_mask": inputs.loss_mask,
+            "output_layer": head.output_layer,
+            "output_weight": None,
+            "runtime_gather_output": None,
+            "is_training": True,
+            "compute_language_model_loss": head.compute_language_model_loss,
+            "config": head.config,
+            "cp_group": head.cp_group,
+            "tp_group": head.tp_group,
+            "packed_seq_params": bench.packed_seq_params,
+            "scale_logits_fn": None,
+            "input_ids": inputs.input_ids,
+        }
+
+    def _check(self, hidden_states: object) -> None:
+        whole = self.bench.inputs.hidden_states.shape
+        expected = (whole[0] // (1 + self.bench.workload.mtp_num_layers), *whole[1:])
+        if not isinstance(hidden_states, torch.Tensor):
+            raise VariantError(
+                f"{self.variant.name} returned {type(hidden_states).__name__}; expected the hidden states of the main "
+                f"model, a tensor of shape {list(expected)}"
+            )
+        if tuple(hidden_states.shape) != expected:
+            raise VariantError(
+                f"{self.variant.name} returned a tensor of shape {list(hidden_states.shape)}; expected "
+                f"{list(expected)}, the first of {1 + self.bench.workload.mtp_num_layers} chunks of hidden_states"
+            )
+
+    def _main_loss(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """Megatron's main loss: a mean over the trained tokens, or their sum with ``calculate_per_token_loss``."""
+        head, inputs = self.bench.head, self.bench.inputs
+        logits, _ = head.output_layer(hidden_states)
+        losses = head.compute_language_model_loss(inputs.labels, logits)
+        total = torch.sum(losses * inputs.loss_mask)
+        if self.bench.workload.calculate_per_token_loss:
+            return total
+        return total / torch.clamp(inputs.loss_mask.sum(), min=1)
