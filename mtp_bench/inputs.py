@@ -1,0 +1,81 @@
+"""The tensors of a workload: the same bits for a seed on every device that holds real values."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from mtp_bench.workloads import Layout, Workload
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+# Larger tensors repeat one block, so that production sizes need no minutes of drawing. A prime length, or the rows of
+# a head whose width divides it would be copies of each other and their logits would tie.
+_BLOCK = 1_048_573
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """What a step reads. S is ``layout.row_length``, B ``layout.rows``, D the MTP depths, H and V the model's."""
+
+    hidden_states: torch.Tensor  # [(1 + D) * S, B, H], params_dtype, a leaf that requires grad
+    head_weight: torch.Tensor  # [V, H], params_dtype
+    input_ids: torch.Tensor  # [B, S] int64
+    labels: torch.Tensor  # [B, S] int64: labels[i] is the token after input_ids[i]
+    position_ids: torch.Tensor  # [B, S] int64
+    loss_mask: torch.Tensor  # [B, S] float32
+    layout: Layout
+
+
+def make_inputs(workload: Workload, device: torch.device) -> Inputs:
+    """Draw the tensors of ``workload`` on the CPU, always in the same order, and put them on ``device``."""
+    generator = torch.Generator().manual_seed(workload.seed)
+    layout = workload.layout()
+    rows, row_length = layout.rows, layout.row_length
+    input_ids, labels = _tokens(workload, layout, generator)
+    dtype = DTYPES[workload.params_dtype]
+    chunks = 1 + workload.mtp_num_layers
+    hidden_size = workload.hidden_size
+    hidden_states = _normal((chunks * row_length, rows, hidden_size), 1.0, dtype, device, generator)
+    head_weight = _normal((workload.vocab_size, hidden_size), 1 / math.sqrt(hidden_size), dtype, device, generator)
+    return Inputs(
+        hidden_states=hidden_states.requires_grad_(),
+        head_weight=head_weight,
+        input_ids=input_ids.to(device),
+        labels=labels.to(device),
+        position_ids=torch.from_numpy(layout.position_ids).to(device),
+        loss_mask=torch.from_numpy(layout.loss_mask).to(device),
+        layout=layout,
+    )
+
+
+def _tokens(workload: Workload, layout: Layout, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    """``input_ids`` and ``labels``; a sequence's last label is a token of its own, and padding is token 0."""
+    input_ids = torch.zeros(layout.rows, layout.row_length, dtype=torch.int64)
+    labels = torch.zeros_like(input_ids)
+    for (row, column), length in zip(layout.starts, workload.lengths, strict=True):
+        tokens = torch.randint(workload.vocab_size, (length + 1,), generator=generator)
+        input_ids[row, column : column + length] = tokens[:-1]
+        labels[row, column : column + length] = tokens[1:]
+    return input_ids, labels
+
+
+def _normal(
+    shape: tuple[int, ...], scale: float, dtype: torch.dtype, device: torch.device, generator: torch.Generator
+) -> torch.Tensor:
+    size = math.prod(shape)
+    block = (torch.randn(min(size, _BLOCK), generator=generator) * scale).to(dtype)
+    if size <= _BLOCK:
+        return block.to(device).reshape(shape)
+    flat = torch.empty(size, dtype=dtype, device=device)
+    if device.type == "sim":
+        from mtp_bench.devices.sim import is_shape_only
+
+        if is_shape_only(flat):
+            return flat.view(shape)
+    block = block.to(device)
+    whole = size // _BLOCK
+    flat[: whole * _BLOCK].view(whole, _BLOCK).copy_(block)
+    flat[whole * _BLOCK :].copy_(block[: size % _BLOCK])
+    return flat.view(shape)
