@@ -1,8 +1,8 @@
 """Interleaved windows: which variant is timed when, and when enough has been measured.
 
-Windows of the variants are interleaved in seeded random order, so that drift of the machine hits all alike. Rounds go on
-until the difference of every variant from the baseline is known well enough, or the time is up; which of the two ended it is
-recorded. Knows no device: it calls what it is given, and so is tested without a GPU and without a clock.
+Windows of the variants are interleaved in seeded random order, so that drift of the machine hits all alike. Rounds go
+on until the difference of every variant from the baseline is known well enough, or the time is up; which of the two
+ended it is recorded. Knows no device: it calls what it is given, and so is tested without a GPU and without a clock.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ STEPS_PER_WINDOW = 8
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """When to stop: at ``min_windows`` or more, once every interval's half-width is small enough, or at ``max_seconds``."""
+    """When to stop: from ``min_windows`` on, once every interval's half-width is small, or at ``max_seconds``."""
 
     min_windows: int = 20
     max_seconds: float = 60.0

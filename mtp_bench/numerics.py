@@ -1,15 +1,18 @@
 """Are a variant's values right? Its logged losses and gradients against a float64 reference in plain mathematics.
 
-With l_k(i) the cross entropy of position i against the token k places after its label, m_k(i) the loss mask there (0 past
-the end of the sequence), n_k the sum of m_k, D depths and the scaling factor lambda (DeepSeek-V3, arXiv:2412.19437,
-equations 24 and 25), depth k logs  sum_i m_k l_k / max(n_k, 1)  and adds to the objective
+With l_k(i) the cross entropy of position i against the token k places after its label, m_k(i) the loss mask there (0
+past the end of the sequence), n_k the sum of m_k, D depths and the scaling factor lambda (DeepSeek-V3,
+arXiv:2412.19437, equations 24 and 25), depth k logs  sum_i m_k l_k / max(n_k, 1)  and adds to the objective
 
     lambda / D * sum_i m_k l_k / max(n_k, 1)            (mean)
-    lambda / D * n_0 * sum_i m_k l_k / max(n_k, 1)      (calculate_per_token_loss: later divided by n_0, as the main loss is)
+    lambda / D * n_0 * sum_i m_k l_k / max(n_k, 1)      (calculate_per_token_loss)
+
+The second is later divided by n_0, as the undivided main loss is.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -70,7 +73,7 @@ def shift_within_sequences(values: npt.NDArray[Any], by: int, workload: Workload
     """Shift [B, S] left by ``by`` inside each sequence; 0 where the sequence has ended."""
     shifted = np.zeros_like(values)
     bounds = workload.layout().cu_seqlens if workload.packed else (0, values.shape[1])
-    for start, end in zip(bounds[:-1], bounds[1:], strict=True):
+    for start, end in itertools.pairwise(bounds):
         if end - start > by:
             shifted[:, start : end - by] = values[:, start + by : end]
     return shifted
@@ -161,13 +164,10 @@ def judge(
     same = not problems and all(
         np.array_equal(_rounded(grads[name], dtype), _rounded(right_grads[name], dtype)) for name in grads
     )
-    if not (finite_grad and finite_log):
-        status = "nan"
-    else:
-        status = "differs" if problems else ("equal" if same else "close")
+    finite = finite_grad and finite_log
     return {
-        "finite": finite_grad and finite_log,
-        "status": status,
+        "finite": finite,
+        "status": ("equal" if same else "close") if not problems else "differs" if finite else "nan",
         "logged_loss": logged,
         "reference_loss": right_losses,
         "max_rel_err_grad": error,

@@ -9,6 +9,7 @@ import torch
 from mtp_bench import ranges
 from mtp_bench.inputs import Inputs, make_inputs
 from mtp_bench.megatron import LossHead, depth_ranges, make_packed_seq_params
+from mtp_bench.numerics import check_loss
 
 if TYPE_CHECKING:
     from mtp_bench.devices import Device
@@ -28,13 +29,15 @@ class LossBench:
         self.device = device
         self.inputs: Inputs = make_inputs(workload, device.torch_device)
         self.head = LossHead(workload, device, self.inputs.head_weight)
-        self.packed_seq_params = (
-            make_packed_seq_params(workload, device.torch_device) if workload.packed else None
-        )
+        self.packed_seq_params = make_packed_seq_params(workload, device.torch_device) if workload.packed else None
 
     def step(self, variant: Variant) -> LossStep:
         """Return the step that runs ``variant`` on these inputs."""
         return LossStep(self, variant)
+
+    def check(self, variant: Variant) -> dict[str, Any]:
+        """Run ``variant`` once and judge its values: ``numerics`` of run.json."""
+        return check_loss(self.step(variant))
 
 
 class LossStep:

@@ -12,7 +12,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # Frames of the machinery that sees syncs or drives the step are never the line to blame. Variants are.
 _OWN_MACHINERY = tuple(
     os.path.join(_PACKAGE, part)
-    for part in ("devices", "syncs", "scopes", "measure.py", "numerics.py", "ranges.py", "worker.py")
+    for part in ("devices", "syncs", "scopes", "measure.py", "numerics.py", "ranges.py", "recording.py", "worker.py")
 )
 MAX_FRAMES = 16
 
@@ -40,6 +40,18 @@ def capture_stack(frame: FrameType | None = None) -> tuple[Frame, ...]:
             found.append(Frame(relative_path(code.co_filename), frame.f_lineno, code.co_qualname, code.co_filename))
         frame = frame.f_back
     return tuple(found)
+
+
+def user_frame_of(error: BaseException) -> Frame | None:
+    """Return the innermost frame of ``error``'s traceback that is neither PyTorch's nor our machinery's."""
+    found = None
+    trace = error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if not _is_machinery(code.co_filename):
+            found = Frame(relative_path(code.co_filename), trace.tb_lineno, code.co_qualname, code.co_filename)
+        trace = trace.tb_next
+    return found
 
 
 @cache

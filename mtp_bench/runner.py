@@ -1,0 +1,318 @@
+"""One run: a worker process measures, this side keeps what it found, however the worker ends.
+
+Results go to ``run.json`` after each one. A worker that dies is the result of the variant it was running; the next
+worker goes on with the rest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from mtp_bench import workloads
+from mtp_bench.errors import InputError
+from mtp_bench.job import Job, receive, send
+from mtp_bench.results import SCHEMA_VERSION, Run
+from mtp_bench.results import environment as describe_environment
+from mtp_bench.workloads import Workload
+
+SCOPES = ("loss", "step")
+VALUES = ("auto", "real", "shape")
+DEFAULT_LEADS_MS = {"loss": (0.0, 1.0, 10.0), "step": (0.0,)}
+DEFAULT_PROFILES = ("padded-sft", "packed-sft", "empty-shard")
+DEFAULT_PROFILES_CUDA = ("mimo-7b", *DEFAULT_PROFILES)
+MAX_SECONDS = 30.0  # of interleaved windows, a workload and lead
+_ERROR_TAIL = 2_000  # characters of a dead worker's output that its result keeps
+
+Progress = Callable[[int, int, str], None]
+"""Told (results done, results in all, what runs now)."""
+
+
+def run(
+    profiles: Sequence[str | Workload] | None = None,
+    variants: Sequence[str] | None = None,
+    device: str = "auto",
+    scope: str = "loss",
+    *,
+    set: Sequence[str] = (),
+    leads_ms: Sequence[float] | None = None,
+    values: str = "auto",
+    detectors: Sequence[str] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    seed: int = 0,
+    trace: str | os.PathLike[str] | None = None,
+    max_seconds: float = MAX_SECONDS,
+    command: Sequence[str] = (),
+    on_start: Callable[[dict[str, Any]], None] | None = None,
+    progress: Progress | None = None,
+) -> Run:
+    """Run ``variants`` on the workloads ``profiles`` (names, TOML files or Workloads) on ``device``.
+
+    ``set`` holds ``key=value`` overrides of all profiles, ``leads_ms`` the milliseconds of device work queued before
+    each step, ``seed`` orders the windows, ``max_seconds`` bounds the windows of one workload at one lead. With
+    ``out``, ``run.json`` is written there after each result. ``on_start`` is told what runs where before anything is
+    measured.
+
+    Raises InputError for what cannot be run at all. A variant that fails is a result with status ``failed``.
+    """
+    _check_choices(scope, values, leads_ms, max_seconds)
+    chosen = None if profiles is None else _load(profiles, set)
+    session = _Session(device)
+    try:
+        kind = session.device["kind"]
+        if chosen is None:
+            chosen = _load(DEFAULT_PROFILES_CUDA if kind == "cuda" else DEFAULT_PROFILES, set)
+        job = Job(
+            workloads={workload.name: _keys(workload) for workload in chosen},
+            variants={workload.name: list(variants or _default_variants()) for workload in chosen},
+            scope=scope,
+            leads_ms=list(DEFAULT_LEADS_MS[scope] if leads_ms is None else leads_ms),
+            values=values,
+            detectors=_choose_detectors(detectors, session),
+            seed=seed,
+            max_seconds=max_seconds,
+            trace=None if trace is None else os.fspath(trace),
+        )
+        record = _Record(job, chosen, session.spec, session.device, list(command), out)
+        if on_start is not None:
+            on_start({**session.device, "spec": session.spec, "workloads": chosen, "scope": scope})
+        while not session.work(job, record, progress):
+            session.close()
+            session = _Session(device)
+    finally:
+        session.close()
+    return record.run()
+
+
+def _check_choices(scope: str, values: str, leads_ms: Sequence[float] | None, max_seconds: float) -> None:
+    if scope not in SCOPES:
+        raise InputError(f"--scope {scope!r}: use {' or '.join(SCOPES)}")
+    if values not in VALUES:
+        raise InputError(f"--values {values!r}: use {', '.join(VALUES)}")
+    for lead in leads_ms if leads_ms is not None else ():
+        if not 0 <= lead <= 1_000:
+            raise InputError(f"--lead {lead:g}: expected milliseconds from 0 to 1000")
+    if leads_ms is not None and (not leads_ms or len({*leads_ms}) != len(leads_ms)):
+        raise InputError("--lead: expected one lead or more, each once, as in --lead 0,1,10")
+    if not max_seconds > 0:
+        raise InputError(f"max_seconds = {max_seconds:g}: expected more than 0")
+
+
+def _load(profiles: Sequence[str | Workload], overrides: Sequence[str]) -> list[Workload]:
+    if not profiles:
+        raise InputError("no workload given")
+    named = [profile for profile in profiles if isinstance(profile, str)]
+    loaded = iter(workloads.load_all(named, overrides))
+    chosen = [profile if isinstance(profile, Workload) else next(loaded) for profile in profiles]
+    if len({workload.name for workload in chosen}) != len(chosen):
+        raise InputError("two workloads have one name; results are kept by name")
+    return chosen
+
+
+def _keys(workload: Workload) -> dict[str, Any]:
+    fields = dataclasses.asdict(workload)
+    del fields["name"]
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in fields.items()}
+
+
+def _default_variants() -> tuple[str, ...]:
+    from mtp_bench import variants
+
+    return variants.available_names()
+
+
+def _choose_detectors(asked: Sequence[str] | None, session: _Session) -> list[str]:
+    for name in asked or ():
+        if name not in session.detectors:
+            raise InputError(
+                f"--detectors {name}: not to be had on {session.spec}; it has {', '.join(session.detectors)}"
+            )
+    return list(asked or session.detectors)
+
+
+class _Record:
+    """The results so far, and the file that holds them."""
+
+    def __init__(
+        self,
+        job: Job,
+        chosen: Sequence[Workload],
+        spec: str,
+        device: dict[str, Any],
+        command: list[str],
+        out: str | os.PathLike[str] | None,
+    ) -> None:
+        self.job = job
+        self.spec = spec
+        self.harness = {workload.name: workload.harness if job.scope == "step" else None for workload in chosen}
+        self.order = [(name, variant) for name, names in job.variants.items() for variant in names]
+        self.total = len(self.order) * len(job.leads_ms)
+        self.results: dict[tuple[str, str, float], dict[str, Any]] = {}
+        self.out = None if out is None else Path(out)
+        self.head = {
+            "schema_version": SCHEMA_VERSION,
+            "created_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "command": command,
+            "seed": job.seed,
+            "environment": describe_environment(device),
+            "workloads": {workload.name: workload.describe() for workload in chosen},
+        }
+        self._write()  # an output folder that cannot be written is found before anything is measured
+
+    def run(self) -> Run:
+        """The results, in the order of workloads, variants and leads whatever order they came in."""
+        keys = [(name, variant, lead) for name, variant in self.order for lead in self.job.leads_ms]
+        found = [self.results[key] for key in keys if key in self.results]
+        return Run.model_validate({**self.head, "results": found})
+
+    def ended(self, workload: str, variant: str, status: str, error: str) -> None:
+        """``variant`` failed or was skipped, at every lead that has no result yet."""
+        passed = self.job.passed.get(workload, {}).get(variant)
+        for lead in self.job.leads_ms:
+            if self.results.get((workload, variant, lead), {}).get("time") is None:
+                self._add(workload, variant, lead, status, error, passed, None)
+        self._write()
+
+    def passed(self, workload: str, variant: str, found: dict[str, Any]) -> None:
+        """Everything but the time of ``variant`` is known."""
+        self.job.passed.setdefault(workload, {})[variant] = found
+        for lead in self.job.leads_ms:
+            self._add(workload, variant, lead, "ok", None, found, None)
+        self._write()
+
+    def timed(self, workload: str, variant: str, lead_ms: float, time: dict[str, Any]) -> None:
+        """The windows of ``variant`` at one lead have been measured."""
+        self._add(workload, variant, lead_ms, "ok", None, self.job.passed[workload][variant], time)
+        self._write()
+
+    def _add(
+        self,
+        workload: str,
+        variant: str,
+        lead_ms: float,
+        status: str,
+        error: str | None,
+        found: dict[str, Any] | None,
+        time: dict[str, Any] | None,
+    ) -> None:
+        found = dict(found or {})
+        syncs = found.pop("syncs", None)
+        if syncs is not None:
+            syncs = syncs.get(str(lead_ms), next(iter(syncs.values())))
+        self.results[workload, variant, lead_ms] = {
+            "workload": workload,
+            "variant": variant,
+            "scope": self.job.scope,
+            "harness": self.harness[workload],
+            "lead_ms": lead_ms,
+            "device": self.spec,
+            "status": status,
+            "error": error,
+            "syncs": syncs,
+            "time": time,
+            **found,
+        }
+
+    def _write(self) -> None:
+        if self.out is None:
+            return
+        try:
+            self.run().write(self.out)
+        except OSError as error:
+            raise InputError(f"--out {self.out}: cannot be written: {error.strerror}") from None
+
+
+class _Session:
+    """A worker process, from its start to its end or death."""
+
+    def __init__(self, device: str) -> None:
+        self._output = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115  (closed by close())
+        read_end, write_end = os.pipe()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "mtp_bench.worker", str(write_end)],
+            stdin=subprocess.PIPE,
+            stdout=self._output,
+            stderr=self._output,
+            pass_fds=(write_end,),
+            text=True,
+            env={**os.environ, "PYTHONPATH": _import_path()},
+            start_new_session=True,  # Ctrl-C is for this side, which stops the worker after writing
+        )
+        os.close(write_end)
+        self._events: IO[str] = os.fdopen(read_end)
+        assert self._process.stdin is not None
+        send(self._process.stdin, {"device": device})
+        started = self._receive()
+        if started is None:
+            self.close()
+            raise RuntimeError(f"the worker process did not start: {self._why_it_died()}")
+        self.spec: str = started["spec"]
+        self.device: dict[str, Any] = started["device"]
+        self.detectors: list[str] = started["detectors"]
+
+    def work(self, job: Job, record: _Record, progress: Progress | None) -> bool:
+        """Let the worker do ``job``. False where it died, with its death filed and the rest still to do."""
+        assert self._process.stdin is not None
+        send(self._process.stdin, job.as_message())
+        now: dict[str, Any] | None = None
+        while (event := self._receive()) is not None:
+            if event["event"] == "done":
+                return True
+            where = event["workload"], event["variant"]
+            match event["event"]:
+                case "stage":
+                    now = event
+                case "ended":
+                    record.ended(*where, event["status"], event["error"])
+                    job.variants[event["workload"]].remove(event["variant"])
+                case "passed":
+                    record.passed(*where, event["found"])
+                case "timed":
+                    record.timed(*where, event["lead_ms"], event["time"])
+            if progress is not None:
+                done = sum(result["time"] is not None or result["status"] != "ok" for result in record.results.values())
+                progress(
+                    done, record.total, f"{event['workload']} {event['variant']} {event.get('stage', '')}".rstrip()
+                )
+        if now is None:
+            raise RuntimeError(f"the worker process died before it measured anything: {self._why_it_died()}")
+        record.ended(now["workload"], now["variant"], "failed", f"during {now['stage']}: {self._why_it_died()}")
+        job.variants[now["workload"]].remove(now["variant"])
+        return not any(job.variants.values())
+
+    def _receive(self) -> dict[str, Any] | None:
+        event = receive(self._events)
+        if event is not None and event["event"] == "input_error":
+            raise InputError(event["message"])
+        return event
+
+    def _why_it_died(self) -> str:
+        code = self._process.wait()
+        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        self._output.seek(0)
+        tail = self._output.read()[-_ERROR_TAIL:].strip()
+        return f"{how}; its output ends with:\n{tail}" if tail else how
+
+    def close(self) -> None:
+        """End the worker if it still runs."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._events, self._output):
+            if stream is not None:
+                stream.close()
+
+
+def _import_path() -> str:
+    """The worker imports what this process would: the user's variants, and this package."""
+    package_root = str(Path(__file__).resolve().parent.parent)
+    entries = [entry or os.getcwd() for entry in sys.path] + [package_root, os.environ.get("PYTHONPATH", "")]
+    return os.pathsep.join(dict.fromkeys(entry for entry in entries if entry))

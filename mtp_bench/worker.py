@@ -1,0 +1,307 @@
+"""The process that measures: ``python -m mtp_bench.worker FD`` reads a job on standard input and writes results to FD.
+
+It holds all that can die (the device, Megatron, the variants), so that an abort is one variant's result and the parent
+keeps the rest.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import IO, Any
+
+from mtp_bench import ranges
+from mtp_bench.devices import Device, Observation, Window, resolve
+from mtp_bench.errors import InputError
+from mtp_bench.job import Job, receive, send
+from mtp_bench.measure import STEPS_PER_WINDOW, Policy, Samples, interleave
+from mtp_bench.syncs import SyncSite, by_site
+from mtp_bench.syncs.callsite import user_frame_of
+from mtp_bench.workloads import Workload
+
+Send = Callable[[dict[str, Any]], None]
+
+
+def main() -> int:
+    """Serve one job. Anything but 0 is a death that the parent files under the variant named last."""
+    out = os.fdopen(int(sys.argv[1]), "w")
+    try:
+        _serve(sys.stdin, out)
+    except InputError as error:
+        send(out, {"event": "input_error", "message": str(error)})
+    return 0
+
+
+def _serve(messages: IO[str], out: IO[str]) -> None:
+    request = receive(messages)
+    assert request is not None
+    device = resolve(request["device"])
+    send(out, {"event": "device", "spec": device.spec, "device": device.describe(), "detectors": device.detectors})
+    message = receive(messages)
+    if message is None:  # the parent found the rest of the request wrong
+        return
+    job = Job(**message)
+
+    from mtp_bench import variants
+    from mtp_bench.megatron import isolated_state
+
+    with device.session(), isolated_state(device):
+        names = {name for chosen in job.variants.values() for name in chosen}
+        loaded = {name: variants.load(name) for name in sorted(names)}
+        with ranges.open_range("run"):
+            for name, keys in job.workloads.items():
+                workload = Workload.from_dict(name, keys)
+                with ranges.open_range(f"workload:{name}"):
+                    chosen = [loaded[variant] for variant in job.variants[name]]
+                    WorkloadMeasurement(job, device, workload, lambda event: send(out, event)).run(chosen)
+    send(out, {"event": "done"})
+
+
+class WorkloadMeasurement:
+    """All passes over one workload: values, syncs, graph capture and memory a variant, then time, interleaved."""
+
+    def __init__(self, job: Job, device: Device, workload: Workload, tell: Send) -> None:
+        self.job = job
+        self.device = device
+        self.workload = workload
+        self.tell = tell
+
+    def run(self, variants: list[Any]) -> None:
+        """Measure ``variants``; what one of them raises is its result."""
+        from mtp_bench.scopes import open_bench
+
+        passed = self.job.passed.get(self.workload.name, {})
+        values = _Once(lambda: open_bench(self.job.scope, self._values_workload(), self.device))
+        bench = _Once(lambda: open_bench(self.job.scope, self.workload, self.device))
+        alive = []
+        for variant in variants:
+            if variant.name in passed:
+                alive.append(variant)
+                continue
+            with self._as(variant, "values"):
+                reason = variant.unsupported(self.workload)
+                if reason:
+                    self.tell(self._event(variant, status="skipped", error=reason))
+                    continue
+                try:
+                    found = self._passes(variant, values, bench)
+                except Exception as error:
+                    self.tell(self._event(variant, status="failed", error=describe_error(error)))
+                    continue
+            self.tell(self._event(variant, event="passed", found=found))
+            alive.append(variant)
+        if alive:
+            self._time(alive, bench)
+
+    def _values_workload(self) -> Workload:
+        return self.workload if self.job.values == "real" else self.workload.small()
+
+    def _passes(self, variant: Any, values: _Once, bench: _Once) -> dict[str, Any]:
+        from mtp_bench.megatron import isolated_state
+
+        numerics = None
+        if self.job.values != "shape":
+            with self.device.real_values(), isolated_state(self.device):
+                numerics = values().check(variant)
+        self._stage(variant, "syncs")
+        with self._full_size(), isolated_state(self.device):
+            step = bench().step(variant)
+            self.device.warm_up(step)
+            observations = {lead: self.device.observe(step, lead) for lead in self._observed_leads()}
+            again = self.device.observe(step, self.job.leads_ms[0])
+            capture = self.device.graph_capture(step)
+            peak_bytes = self.device.peak_memory_bytes(step)
+            if self.job.trace:
+                self.device.export_trace(step, _trace_path(self.job.trace, self.workload.name, variant.name))
+        first = observations[self.job.leads_ms[0]]
+        return {
+            "numerics": numerics,
+            "syncs": {str(lead): self._syncs(observation) for lead, observation in observations.items()},
+            "graph_capture": {
+                "possible": capture.possible,
+                "site": None
+                if capture.site is None
+                else {"file": capture.site.file, "line": capture.site.line, "function": capture.site.function},
+                "reason": capture.reason,
+            },
+            "ops": first.ops,
+            "memory": {"peak_bytes": peak_bytes},
+            "warnings": _varies(first, again),
+            "variant_info": {"version": variant.version, "path": variant.path, "note": variant.note},
+        }
+
+    def _full_size(self) -> Any:
+        if self.job.values == "real":
+            return self.device.real_values()
+        return ExitStack()
+
+    def _observed_leads(self) -> list[float]:
+        # Blocked and idle times depend on the lead, and only a modelled device has them in this pass.
+        return self.job.leads_ms if self.device.modelled else self.job.leads_ms[:1]
+
+    def _syncs(self, observation: Observation) -> dict[str, Any]:
+        seen = [sync for sync in observation.syncs if sync.seen_by in self.job.detectors]
+        counts = {name: sum(sync.seen_by == name for sync in seen) for name in self.job.detectors}
+        sites = [_site(site) for site in by_site(seen)]
+        return {
+            "detectors": counts,
+            "count": max(counts.values(), default=0),
+            "blocked_ns": _sum(site["blocked_ns"] for site in sites),
+            "device_idle_ns": _sum(site["device_idle_ns"] for site in sites),
+            "agreed": len(set(counts.values())) <= 1,
+            "sites": sites,
+        }
+
+    def _time(self, variants: list[Any], bench: _Once) -> None:
+        """Time ``variants`` at every lead; one that fails is filed and the others start over without it."""
+        from mtp_bench.megatron import isolated_state
+
+        with self._full_size(), isolated_state(self.device):
+            steps = {variant.name: bench().step(variant) for variant in variants}
+            by_name = {variant.name: variant for variant in variants}
+            for lead in self.job.leads_ms:
+                try:
+                    samples = self._interleave(steps, by_name, lead)
+                except TimingError as failure:
+                    self.tell(self._event(by_name[failure.variant], status="failed", error=str(failure)))
+                    rest = [variant for variant in variants if variant.name != failure.variant]
+                    break
+                for name, measured in samples.items():
+                    time = _time_columns(measured, modelled=self.device.modelled)
+                    self.tell(self._event(by_name[name], event="timed", lead_ms=lead, time=time))
+            else:
+                return
+        if rest:
+            self._time(rest, bench)
+
+    def _interleave(self, steps: dict[str, Any], by_name: dict[str, Any], lead_ms: float) -> dict[str, Samples]:
+        def timer(name: str, step: Any) -> Callable[[], Window]:
+            def window() -> Window:
+                try:
+                    with ranges.open_range(f"variant:{name}"):
+                        return self.device.time_window(step, STEPS_PER_WINDOW, lead_ms)
+                except Exception as error:
+                    raise TimingError(name, describe_error(error)) from error
+
+            return window
+
+        if self.device.modelled:  # the model has no noise: one window says all
+            policy = Policy(min_windows=1, max_seconds=0.0, seed=self.job.seed)
+        else:
+            policy = Policy(max_seconds=self.job.max_seconds, seed=self.job.seed)
+        timers = {name: timer(name, step) for name, step in steps.items()}
+        baseline = "original" if "original" in timers else next(iter(timers))
+        samples = interleave(
+            timers,
+            baseline,
+            policy,
+            on_window=lambda name, _: self._stage(by_name[name], f"time at lead {lead_ms:g} ms"),
+        )
+        if self.device.modelled:
+            for measured in samples.values():
+                measured.stop_reason = "modelled"
+        return samples
+
+    @contextmanager
+    def _as(self, variant: Any, stage: str) -> Iterator[None]:
+        self._stage(variant, stage)
+        with ranges.open_range(f"variant:{variant.name}"):
+            yield
+
+    def _stage(self, variant: Any, stage: str) -> None:
+        self.tell(self._event(variant, event="stage", stage=stage))
+
+    def _event(self, variant: Any, event: str = "ended", **more: Any) -> dict[str, Any]:
+        return {"event": event, "workload": self.workload.name, "variant": variant.name, **more}
+
+
+class TimingError(Exception):
+    """A variant that passed before failed while it was timed."""
+
+    def __init__(self, variant: str, message: str) -> None:
+        super().__init__(message)
+        self.variant = variant
+
+
+class _Once:
+    """Make a bench when it is first needed, and keep it: its tensors are large and shared by all variants."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._made: Any = None
+
+    def __call__(self) -> Any:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+
+def describe_error(error: BaseException) -> str:
+    """One line: what was raised, and at which line of the user's code."""
+    frame = user_frame_of(error)
+    where = f" at {frame.file}:{frame.line} in {frame.function}" if frame is not None else ""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}{where}"
+
+
+def _site(site: SyncSite) -> dict[str, Any]:
+    sync = site.first
+    return {
+        "file": sync.file,
+        "line": sync.line,
+        "function": sync.function,
+        "code": sync.code,
+        "op": sync.op,
+        "kind": sync.kind,
+        "phase": sync.phase,
+        "range": list(sync.range),
+        "stack": [{"file": frame.file, "line": frame.line, "function": frame.function} for frame in sync.stack],
+        "count": site.count,
+        "blocked_ns": site.blocked_ns,
+        "device_idle_ns": site.device_idle_ns,
+        "saves_ns": None,
+        "seen_by": list(site.seen_by),
+    }
+
+
+def _time_columns(samples: Samples, modelled: bool) -> dict[str, Any]:
+    windows = samples.windows
+    return {
+        "modelled": modelled,
+        "profiled": "NSYS_PROFILING_SESSION_ID" in os.environ,
+        "step_ns": [window.step_ns for window in windows],
+        "round": samples.rounds,
+        "host_ns": [window.host_ns for window in windows],
+        "lead_ns": [window.lead_ns for window in windows],
+        "device_idle_ns": [window.device_idle_ns for window in windows],
+        "sm_clock_mhz": [window.sm_clock_mhz for window in windows],
+        "throttled": [window.throttled for window in windows],
+        "stop_reason": samples.stop_reason,
+    }
+
+
+def _varies(first: Observation, again: Observation) -> list[str]:
+    if len(first.syncs) == len(again.syncs):
+        return []
+    return [f"syncs vary between steps: {len(first.syncs)}, then {len(again.syncs)}; the count is of the first step"]
+
+
+def _sum(values: Iterator[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _trace_path(pattern: str, workload: str, variant: str) -> str:
+    stem, dot, suffix = pattern.partition(".")
+    return f"{stem}-{workload}-{variant.replace(':', '.')}{dot}{suffix}"
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Exception:
+        traceback.print_exc()
+        sys.exit(1)
