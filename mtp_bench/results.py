@@ -1,0 +1,377 @@
+"""The results of a run as ``run.json`` has them: the schema, written atomically and checked on reading.
+
+Times are nanoseconds and a step is one call of the scope. Non-finite numbers are the strings "nan", "inf" and "-inf".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError, model_validator
+
+from mtp_bench.errors import InputError
+from mtp_bench.syncs import Sync, SyncSite, by_site
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA_VERSION: Literal[1] = 1
+FILE_NAME = "run.json"
+_NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+def _parse_number(value: Any) -> Any:
+    return _NON_FINITE.get(value, value) if isinstance(value, str) else value
+
+
+def _write_number(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)
+
+
+Number = Annotated[
+    float, BeforeValidator(_parse_number), PlainSerializer(_write_number, return_type=float | str, when_used="json")
+]
+Kind = Literal[
+    "item",
+    "dtoh",
+    "htod",
+    "htod_pageable_async",
+    "dynamic_shape",
+    "data_dependent",
+    "stream_sync",
+    "event_sync",
+    "device_sync",
+]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=True, strict=True)
+
+
+class DeviceInfo(_Model):
+    """Where it ran. ``driver`` and ``cuda`` are None where there are none."""
+
+    kind: Literal["cuda", "sim"]
+    name: str
+    modelled: bool
+    driver: str | None = None
+    cuda: str | None = None
+    profile: str | None = None  # sim: the device profile that the times come from
+
+
+class Cpu(_Model):
+    """The processor, and how many of its CPUs this process may use."""
+
+    model: str
+    count: int
+    affinity: int
+
+
+class Git(_Model):
+    """The commit of a source checkout of mtp-bench."""
+
+    commit: str
+    dirty: bool
+
+
+class Environment(_Model):
+    """What a reader needs to judge whether two runs can be compared."""
+
+    torch: str
+    megatron_core: str | None
+    verl: str | None = None
+    python: str
+    cpu: Cpu
+    cuda_env: dict[str, str] = Field(default_factory=dict)
+    device: DeviceInfo
+    git: Git | None = None
+    packages: dict[str, str] = Field(default_factory=dict)
+
+
+class Size(_Model):
+    """The size at which values were judged."""
+
+    hidden_size: int
+    vocab_size: int
+
+
+class Numerics(_Model):
+    """Whether the values are right, against a float64 reference. ``grad_scale`` is None where the gradient is 0."""
+
+    at: Size
+    finite: bool
+    status: Literal["equal", "close", "differs", "nan"]
+    logged_loss: list[Number]
+    reference_loss: list[Number]
+    max_rel_err_grad: Number | None
+    grad_scale: Number | None
+    head_gradient: Literal["trained", "detached"] | None = None
+    detail: str = ""
+
+
+class Place(_Model):
+    """A Python frame; ``file`` is relative to the ``sys.path`` entry that holds it."""
+
+    file: str
+    line: int
+    function: str
+
+
+class Site(_Model):
+    """All syncs of a step at one place; ``stack`` runs from the call site outwards."""
+
+    file: str
+    line: int
+    function: str
+    code: str
+    op: str
+    kind: Kind
+    phase: Literal["forward", "backward", "finalize", "optimizer"]
+    range: list[str]
+    stack: list[Place]
+    count: int
+    blocked_ns: int | None = None
+    device_idle_ns: int | None = None
+    saves_ns: tuple[int, int] | None = None
+    seen_by: list[str] = Field(default_factory=list)
+
+    @classmethod
+    def of(cls, site: SyncSite) -> Site:
+        """Turn what the detectors collected into what run.json keeps."""
+        sync = site.first
+        return cls(
+            file=sync.file,
+            line=sync.line,
+            function=sync.function,
+            code=sync.code,
+            op=sync.op,
+            kind=sync.kind,  # type: ignore[arg-type]
+            phase=sync.phase,  # type: ignore[arg-type]
+            range=list(sync.range),
+            stack=[Place(file=frame.file, line=frame.line, function=frame.function) for frame in sync.stack],
+            count=site.count,
+            blocked_ns=site.blocked_ns,
+            device_idle_ns=site.device_idle_ns,
+            seen_by=list(site.seen_by),
+        )
+
+
+class Syncs(_Model):
+    """The syncs of one step, and whether the detectors agree on their number."""
+
+    detectors: dict[str, int]
+    count: int
+    blocked_ns: int | None = None
+    device_idle_ns: int | None = None
+    agreed: bool
+    sites: list[Site]
+
+    @classmethod
+    def of(cls, syncs: Sequence[Sync], detectors: Mapping[str, int]) -> Syncs:
+        """Sum ``syncs`` by site; ``detectors`` maps each detector to the number it saw."""
+        sites = [Site.of(site) for site in by_site(syncs)]
+        return cls(
+            detectors=dict(detectors),
+            count=len(syncs),
+            blocked_ns=_total([site.blocked_ns for site in sites]),
+            device_idle_ns=_total([site.device_idle_ns for site in sites]),
+            agreed=len(set(detectors.values())) <= 1,
+            sites=sites,
+        )
+
+
+class GraphCapture(_Model):
+    """Whether the step can be captured in a CUDA graph; if not, the line that forbids it and why."""
+
+    possible: bool
+    site: Place | None = None
+    reason: str = ""
+
+
+class Memory(_Model):
+    """Peak device memory of a step."""
+
+    peak_bytes: int | None = None
+
+
+class Time(_Model):
+    """Windows in the order they were measured, one entry a window (one in all on sim); nanoseconds a step."""
+
+    modelled: bool
+    profiled: bool = False
+    step_ns: list[Number] = Field(min_length=1)
+    round: list[int]
+    host_ns: list[Number | None]
+    lead_ns: list[Number | None]
+    device_idle_ns: list[Number | None] | None = None
+    sm_clock_mhz: list[int | None]
+    throttled: list[bool]
+    stop_reason: str = ""
+
+    @model_validator(mode="after")
+    def _one_length(self) -> Time:
+        for name in ("round", "host_ns", "lead_ns", "sm_clock_mhz", "throttled", "device_idle_ns"):
+            values = getattr(self, name)
+            if values is not None and len(values) != len(self.step_ns):
+                raise ValueError(f"{name} has {len(values)} entries and step_ns {len(self.step_ns)}")
+        return self
+
+
+class VariantInfo(_Model):
+    """Whose code ran: version and code path, and what a reader should know about it."""
+
+    version: str = ""
+    path: str = ""
+    note: str = ""
+
+
+class Result(_Model):
+    """One variant on one workload at one lead."""
+
+    workload: str
+    variant: str
+    scope: Literal["loss", "step"]
+    harness: str | None = None  # None in scope loss
+    lead_ms: Number
+    device: str
+    status: Literal["ok", "failed", "skipped"]
+    error: str | None = None
+    variant_info: VariantInfo = Field(default_factory=VariantInfo)
+    numerics: Numerics | None = None
+    syncs: Syncs | None = None
+    graph_capture: GraphCapture | None = None
+    ops: int | None = None
+    memory: Memory | None = None
+    time: Time | None = None
+    warnings: list[str] = Field(default_factory=list)
+
+
+class Run(_Model):
+    """Everything that one ``mtp-bench run`` found; every report can be made from it again."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    created_at: str
+    command: list[str]
+    seed: int
+    environment: Environment
+    workloads: dict[str, dict[str, Any]]
+    results: list[Result] = Field(default_factory=list)
+
+    def write(self, folder: Path) -> Path:
+        """Write ``run.json`` into ``folder`` in one step, so that a reader never sees half of it; return its path."""
+        path = folder / FILE_NAME
+        partial = folder / f".{FILE_NAME}.{os.getpid()}"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            partial.write_text(self.to_json(), encoding="utf-8")
+            os.replace(partial, path)
+        except OSError as error:
+            raise InputError(f"cannot write to {folder}: {error.strerror}; choose another folder with --out") from None
+        return path
+
+    def to_json(self) -> str:
+        """The text of ``run.json``."""
+        return json.dumps(self.model_dump(mode="json"), indent=1, allow_nan=False) + "\n"
+
+    def to_frame(self) -> pd.DataFrame:
+        """Tidy pandas: one row a (workload, variant, scope, lead_ms, sample); a result without times is one row."""
+        import pandas as pd
+
+        rows = [{**_result_columns(result), **sample} for result in self.results for sample in _samples(result)]
+        frame = pd.DataFrame(rows, columns=None if rows else ["workload", "variant", "scope", "lead_ms", "sample"])
+        whole = {name: "Int64" for name in ("sample", "round", "syncs", "ops", "sm_clock_mhz") if name in frame}
+        return frame.astype(whole)
+
+
+def load_run(path: str | os.PathLike[str]) -> Run:
+    """Read a ``run.json`` or the folder that holds one; InputError says what is wrong with it and where."""
+    file = Path(path)
+    file = file / FILE_NAME if file.is_dir() else file
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(f"{file}: no such run; give a {FILE_NAME} or the folder that holds one") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{file}: not JSON: not a text file") from None
+    except OSError as error:
+        raise InputError(f"{file}: {error.strerror}") from None
+    values = _parse_json(file, text)
+    version = values.get("schema_version") if isinstance(values, dict) else None
+    if type(version) is not int:
+        raise InputError(f"{file}: not a run of mtp-bench: it has no schema_version")
+    if version > SCHEMA_VERSION:
+        raise InputError(
+            f"{file}: written by a newer mtp-bench (schema_version {version}, this one reads up to {SCHEMA_VERSION}); "
+            "update mtp-bench"
+        )
+    try:
+        return Run.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise InputError(f"{file}: {_location(first['loc'])}: {first['msg']}") from None
+
+
+def _parse_json(file: Path, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise InputError(f"{file}: not a run of mtp-bench: nested too deep") from None
+    except json.JSONDecodeError as error:
+        begun = text.lstrip()[:1] == "{"
+        ended = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
+        if begun and ended:
+            raise InputError(f"{file}:{error.lineno}: cut off: the file ends in the middle; run it again") from None
+        raise InputError(f"{file}:{error.lineno}: not JSON: {error.msg}") from None
+
+
+def _location(loc: tuple[int | str, ...]) -> str:
+    """``results[0].status`` for ("results", 0, "status")."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc)
+    return text.lstrip(".") or "the whole file"
+
+
+def _result_columns(result: Result) -> dict[str, Any]:
+    return {
+        "workload": result.workload,
+        "variant": result.variant,
+        "scope": result.scope,
+        "harness": result.harness,
+        "lead_ms": result.lead_ms,
+        "device": result.device,
+        "status": result.status,
+        "values": result.numerics.status if result.numerics else None,
+        "syncs": result.syncs.count if result.syncs else None,
+        "capturable": result.graph_capture.possible if result.graph_capture else None,
+        "ops": result.ops,
+        "modelled": result.time.modelled if result.time else None,
+    }
+
+
+def _samples(result: Result) -> list[dict[str, Any]]:
+    time = result.time
+    if time is None:
+        return [{"sample": None}]
+    idle = time.device_idle_ns or [None] * len(time.step_ns)
+    return [
+        {
+            "sample": index,
+            "round": time.round[index],
+            "step_ns": time.step_ns[index],
+            "host_ns": time.host_ns[index],
+            "lead_ns": time.lead_ns[index],
+            "device_idle_ns": idle[index],
+            "sm_clock_mhz": time.sm_clock_mhz[index],
+            "throttled": time.throttled[index],
+        }
+        for index in range(len(time.step_ns))
+    ]
+
+
+def _total(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
