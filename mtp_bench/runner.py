@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from mtp_bench import workloads
+from mtp_bench.environment import describe as describe_environment
 from mtp_bench.errors import InputError
 from mtp_bench.job import Job, receive, send
 from mtp_bench.results import SCHEMA_VERSION, Run
-from mtp_bench.results import environment as describe_environment
 from mtp_bench.workloads import Workload
 
 SCOPES = ("loss", "step")
@@ -50,7 +50,7 @@ def run(
     seed: int = 0,
     trace: str | os.PathLike[str] | None = None,
     max_seconds: float = MAX_SECONDS,
-    command: Sequence[str] = (),
+    command: str = "",
     on_start: Callable[[dict[str, Any]], None] | None = None,
     progress: Progress | None = None,
 ) -> Run:
@@ -81,7 +81,7 @@ def run(
             max_seconds=max_seconds,
             trace=None if trace is None else os.fspath(trace),
         )
-        record = _Record(job, chosen, session.spec, session.device, list(command), out)
+        record = _Record(job, chosen, session.spec, session.device, command, out)
         if on_start is not None:
             on_start({**session.device, "spec": session.spec, "workloads": chosen, "scope": scope})
         while not session.work(job, record, progress):
@@ -147,12 +147,12 @@ class _Record:
         chosen: Sequence[Workload],
         spec: str,
         device: dict[str, Any],
-        command: list[str],
+        command: str,
         out: str | os.PathLike[str] | None,
     ) -> None:
         self.job = job
         self.spec = spec
-        self.harness = {workload.name: workload.harness if job.scope == "step" else None for workload in chosen}
+        self.harness = {workload.name: workload.harness if job.scope == "step" else "bare" for workload in chosen}
         self.order = [(name, variant) for name, names in job.variants.items() for variant in names]
         self.total = len(self.order) * len(job.leads_ms)
         self.results: dict[tuple[str, str, float], dict[str, Any]] = {}
@@ -222,12 +222,8 @@ class _Record:
         }
 
     def _write(self) -> None:
-        if self.out is None:
-            return
-        try:
+        if self.out is not None:
             self.run().write(self.out)
-        except OSError as error:
-            raise InputError(f"--out {self.out}: cannot be written: {error.strerror}") from None
 
 
 class _Session:

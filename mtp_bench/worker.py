@@ -18,7 +18,7 @@ from mtp_bench.devices import Device, Observation, Window, resolve
 from mtp_bench.errors import InputError
 from mtp_bench.job import Job, receive, send
 from mtp_bench.measure import STEPS_PER_WINDOW, Policy, Samples, interleave
-from mtp_bench.syncs import SyncSite, by_site
+from mtp_bench.results import Syncs
 from mtp_bench.syncs.callsite import user_frame_of
 from mtp_bench.workloads import Workload
 
@@ -145,15 +145,7 @@ class WorkloadMeasurement:
     def _syncs(self, observation: Observation) -> dict[str, Any]:
         seen = [sync for sync in observation.syncs if sync.seen_by in self.job.detectors]
         counts = {name: sum(sync.seen_by == name for sync in seen) for name in self.job.detectors}
-        sites = [_site(site) for site in by_site(seen)]
-        return {
-            "detectors": counts,
-            "count": max(counts.values(), default=0),
-            "blocked_ns": _sum(site["blocked_ns"] for site in sites),
-            "device_idle_ns": _sum(site["device_idle_ns"] for site in sites),
-            "agreed": len(set(counts.values())) <= 1,
-            "sites": sites,
-        }
+        return Syncs.of(seen, counts).model_dump()
 
     def _time(self, variants: list[Any], bench: _Once) -> None:
         """Time ``variants`` at every lead; one that fails is filed and the others start over without it."""
@@ -247,26 +239,6 @@ def describe_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}{where}"
 
 
-def _site(site: SyncSite) -> dict[str, Any]:
-    sync = site.first
-    return {
-        "file": sync.file,
-        "line": sync.line,
-        "function": sync.function,
-        "code": sync.code,
-        "op": sync.op,
-        "kind": sync.kind,
-        "phase": sync.phase,
-        "range": list(sync.range),
-        "stack": [{"file": frame.file, "line": frame.line, "function": frame.function} for frame in sync.stack],
-        "count": site.count,
-        "blocked_ns": site.blocked_ns,
-        "device_idle_ns": site.device_idle_ns,
-        "saves_ns": None,
-        "seen_by": list(site.seen_by),
-    }
-
-
 def _time_columns(samples: Samples, modelled: bool) -> dict[str, Any]:
     windows = samples.windows
     return {
@@ -287,11 +259,6 @@ def _varies(first: Observation, again: Observation) -> list[str]:
     if len(first.syncs) == len(again.syncs):
         return []
     return [f"syncs vary between steps: {len(first.syncs)}, then {len(again.syncs)}; the count is of the first step"]
-
-
-def _sum(values: Iterator[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
 
 
 def _trace_path(pattern: str, workload: str, variant: str) -> str:

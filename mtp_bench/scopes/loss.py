@@ -28,8 +28,18 @@ class LossBench:
         self.workload = workload
         self.device = device
         self.inputs: Inputs = make_inputs(workload, device.torch_device)
-        self.head = LossHead(workload, device, self.inputs.head_weight)
-        self.packed_seq_params = make_packed_seq_params(workload, device.torch_device) if workload.packed else None
+        self.head = LossHead(workload, self.inputs.head_weight)
+        layout = self.inputs.layout
+        self.packed_seq_params = (
+            make_packed_seq_params(
+                layout.cu_seqlens,
+                layout.cu_seqlens_actual,
+                convention=workload.cu_seqlens,
+                device=device.torch_device,
+            )
+            if workload.packed
+            else None
+        )
 
     def step(self, variant: Variant) -> LossStep:
         """Return the step that runs ``variant`` on these inputs."""
@@ -67,17 +77,9 @@ class LossStep:
             "hidden_states": inputs.hidden_states,
             "labels": inputs.labels,
             "loss_mask": inputs.loss_mask,
-            "output_layer": head.output_layer,
-            "output_weight": None,
-            "runtime_gather_output": None,
-            "is_training": True,
-            "compute_language_model_loss": head.compute_language_model_loss,
-            "config": head.config,
-            "cp_group": head.cp_group,
-            "tp_group": head.tp_group,
-            "packed_seq_params": bench.packed_seq_params,
-            "scale_logits_fn": None,
             "input_ids": inputs.input_ids,
+            "packed_seq_params": bench.packed_seq_params,
+            **head.arguments(),
         }
 
     def _check(self, hidden_states: object) -> None:
