@@ -21,11 +21,17 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A difference of medians, candidate less baseline, and its interval, in the unit of the samples."""
+    """A difference of medians, candidate less baseline, and their ratio, each with its interval.
+
+    Differences are in the unit of the samples.
+    """
 
     difference: float
     low: float
     high: float
+    ratio: float
+    ratio_low: float
+    ratio_high: float
 
 
 def paired_difference(baseline: Sequence[float], candidate: Sequence[float]) -> Interval:
@@ -54,10 +60,14 @@ def unpaired_difference(baseline: Sequence[float], candidate: Sequence[float]) -
 
 
 def _interval(base: Array, cand: Array, base_resampled: Array, cand_resampled: Array) -> Interval:
-    differences = np.median(cand_resampled, axis=1) - np.median(base_resampled, axis=1)
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(differences, [tail, 1 - tail])
-    return Interval(float(np.median(cand) - np.median(base)), float(low), float(high))
+    base_medians, cand_medians = np.median(base_resampled, axis=1), np.median(cand_resampled, axis=1)
+    ends = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        low, high = np.quantile(cand_medians - base_medians, ends)
+        ratio_low, ratio_high = np.quantile(cand_medians / base_medians, ends)
+        base_median, cand_median = np.median(base), np.median(cand)
+        difference, ratio = cand_median - base_median, cand_median / base_median
+    return Interval(*map(float, (difference, low, high, ratio, ratio_low, ratio_high)))
 
 
 def _array(samples: Sequence[float]) -> Array:
