@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -23,30 +24,32 @@ def transformer_config(workload: Workload, *, dtype: torch.dtype | None = None, 
     from megatron.core.transformer.transformer_config import TransformerConfig
 
     dtype = dtype or DTYPES[workload.params_dtype]
-    return TransformerConfig(
-        num_layers=workload.num_layers,
-        hidden_size=workload.hidden_size,
-        num_attention_heads=workload.num_attention_heads,
-        ffn_hidden_size=workload.ffn_hidden_size,
-        mtp_num_layers=workload.mtp_num_layers,
-        mtp_loss_scaling_factor=workload.mtp_loss_scaling_factor,
-        calculate_per_token_loss=workload.calculate_per_token_loss,
-        params_dtype=dtype,
-        pipeline_dtype=dtype,
-        bf16=dtype is torch.bfloat16,
-        use_cpu_initialization=on_host,
-        perform_initialization=False,
-        hidden_dropout=0.0,
-        attention_dropout=0.0,
-        add_bias_linear=False,
-        # Fusions that are compiled or need Transformer Engine would differ between machines.
-        bias_activation_fusion=False,
-        bias_dropout_fusion=False,
-        masked_softmax_fusion=False,
-        gradient_accumulation_fusion=False,
-        cross_entropy_loss_fusion=False,
-        apply_rope_fusion=False,
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about defaults of its own
+        return TransformerConfig(
+            num_layers=workload.num_layers,
+            hidden_size=workload.hidden_size,
+            num_attention_heads=workload.num_attention_heads,
+            ffn_hidden_size=workload.ffn_hidden_size,
+            mtp_num_layers=workload.mtp_num_layers,
+            mtp_loss_scaling_factor=workload.mtp_loss_scaling_factor,
+            calculate_per_token_loss=workload.calculate_per_token_loss,
+            params_dtype=dtype,
+            pipeline_dtype=dtype,
+            bf16=dtype is torch.bfloat16,
+            use_cpu_initialization=on_host,
+            perform_initialization=False,
+            hidden_dropout=0.0,
+            attention_dropout=0.0,
+            add_bias_linear=False,
+            # Fusions that are compiled or need Transformer Engine would differ between machines.
+            bias_activation_fusion=False,
+            bias_dropout_fusion=False,
+            masked_softmax_fusion=False,
+            gradient_accumulation_fusion=False,
+            cross_entropy_loss_fusion=False,
+            apply_rope_fusion=False,
+        )
 
 
 class LossHead:
@@ -61,6 +64,8 @@ class LossHead:
         from megatron.core.tensor_parallel.layers import ColumnParallelLinear
 
         self.config = transformer_config(workload)
+        self.cp_group = parallel_state.get_context_parallel_group()
+        self.tp_group = parallel_state.get_tensor_model_parallel_group()
         # The layer is given its weight instead of one more allocation of vocabulary times hidden size.
         self.output_layer = ColumnParallelLinear(
             workload.hidden_size,
@@ -69,11 +74,10 @@ class LossHead:
             init_method=lambda _: None,
             bias=False,
             skip_weight_param_allocation=True,
+            tp_group=self.tp_group,
         )
         self.output_layer.weight = torch.nn.Parameter(weight)
         self.compute_language_model_loss = LanguageModule(self.config).compute_language_model_loss
-        self.cp_group = parallel_state.get_context_parallel_group()
-        self.tp_group = parallel_state.get_tensor_model_parallel_group()
 
     def arguments(self) -> dict[str, Any]:
         """The keyword arguments of ``process_mtp_loss`` that do not depend on the inputs."""

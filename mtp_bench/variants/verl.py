@@ -8,13 +8,14 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from mtp_bench.errors import InputError
 from mtp_bench.megatron import save_mtp_loss
 from mtp_bench.variants.borrowed import run_postprocess
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 ENVIRONMENT = "MTP_BENCH_VERL"  # a folder that holds the package verl, to be used instead of the installed one
 _FILE = Path("models", "mcore", "mtp_patch.py")
