@@ -81,6 +81,7 @@ class Comparison:
     environment_differences: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()  # of the gate
     gates: tuple[str, ...] = ()
+    baseline_run: str = ""  # what the first run is called; "" where one run is compared within
 
     @property
     def exit_code(self) -> int:
@@ -122,7 +123,7 @@ def compare(runs: Sequence[tuple[str, Run]], baseline: str | None = None, gates:
         rows = tuple(row for other in others for row in _between(first, other))
         differences = tuple(text for other in others for text in _environment_differences(first, other))
     failures = tuple(failure for row in rows for failure in _gate_failures(row, gates))
-    return Comparison(rows, differences, failures, tuple(gates))
+    return Comparison(rows, differences, failures, tuple(gates), runs[0][0] if len(runs) > 1 else "")
 
 
 def baseline_variant(run: Run, workload: str, asked: str | None = None) -> str | None:

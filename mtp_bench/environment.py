@@ -9,10 +9,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from mtp_bench import __version__
+from mtp_bench.megatron import versions as megatron_core
 from mtp_bench.results import Cpu, DeviceInfo, Environment, Git
 
 # Versions beside torch, megatron-core and verl that can change what a step costs or computes.
-_PACKAGES = ("mtp-bench", "numpy", "nvtx", "nvidia-ml-py", "transformer-engine", "triton", "flash-attn", "apex")
+_PACKAGES = ("numpy", "nvtx", "nvidia-ml-py", "transformer-engine", "triton", "flash-attn", "apex")
 # Variables that change how the host and the device run against each other.
 _VARIABLES = (
     "CUDA_DEVICE_MAX_CONNECTIONS",
@@ -32,14 +34,17 @@ def describe(device: dict[str, Any]) -> Environment:
     """Describe this machine and process; ``device`` is what the device says of itself."""
     return Environment(
         torch=version("torch") or "unknown",
-        megatron_core=version("megatron-core"),
+        megatron_core=megatron_core.version() or None,
         verl=version("verl"),
         python=platform.python_version(),
         cpu=cpu(),
         cuda_env={name: os.environ[name] for name in _VARIABLES if name in os.environ},
         device=DeviceInfo.model_validate(device),
         git=checkout(),
-        packages={name: found for name in _PACKAGES if (found := version(name))},
+        packages={
+            "mtp-bench": __version__,
+            **{name: found for name in _PACKAGES if (found := version(name))},
+        },
     )
 
 

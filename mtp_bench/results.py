@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError, model_validator
 
 from mtp_bench.errors import InputError
+from mtp_bench.syncs import Sync, SyncSite, by_site
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,6 +140,26 @@ class Site(_Model):
     saves_ns: tuple[int, int] | None = None
     seen_by: list[str] = Field(default_factory=list)
 
+    @classmethod
+    def of(cls, site: SyncSite) -> Site:
+        """Turn what the detectors collected into what run.json keeps."""
+        sync = site.first
+        return cls(
+            file=sync.file,
+            line=sync.line,
+            function=sync.function,
+            code=sync.code,
+            op=sync.op,
+            kind=sync.kind,  # type: ignore[arg-type]
+            phase=sync.phase,  # type: ignore[arg-type]
+            range=list(sync.range),
+            stack=[Place(file=frame.file, line=frame.line, function=frame.function) for frame in sync.stack],
+            count=site.count,
+            blocked_ns=site.blocked_ns,
+            device_idle_ns=site.device_idle_ns,
+            seen_by=list(site.seen_by),
+        )
+
 
 class Syncs(_Model):
     """The syncs of one step, and whether the detectors agree on their number."""
@@ -148,6 +170,19 @@ class Syncs(_Model):
     device_idle_ns: int | None = None
     agreed: bool
     sites: list[Site]
+
+    @classmethod
+    def of(cls, syncs: Sequence[Sync], detectors: Mapping[str, int]) -> Syncs:
+        """Sum ``syncs`` by site; ``detectors`` maps each detector to the number it saw."""
+        sites = [Site.of(site) for site in by_site(syncs)]
+        return cls(
+            detectors=dict(detectors),
+            count=len(syncs),
+            blocked_ns=_total([site.blocked_ns for site in sites]),
+            device_idle_ns=_total([site.device_idle_ns for site in sites]),
+            agreed=len(set(detectors.values())) <= 1,
+            sites=sites,
+        )
 
 
 class GraphCapture(_Model):
@@ -201,7 +236,7 @@ class Result(_Model):
     workload: str
     variant: str
     scope: Literal["loss", "step"]
-    harness: str | None = None  # None in scope loss
+    harness: str
     lead_ms: Number
     device: str
     status: Literal["ok", "failed", "skipped"]
@@ -221,7 +256,7 @@ class Run(_Model):
 
     schema_version: Literal[1] = SCHEMA_VERSION
     created_at: str
-    command: list[str]
+    command: str
     seed: int
     environment: Environment
     workloads: dict[str, dict[str, Any]]
@@ -335,3 +370,8 @@ def _samples(result: Result) -> list[dict[str, Any]]:
         }
         for index in range(len(time.step_ns))
     ]
+
+
+def _total(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

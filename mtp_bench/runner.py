@@ -46,7 +46,7 @@ def run(
     leads_ms: Sequence[float] | None = None,
     values: str = "auto",
     detectors: Sequence[str] | None = None,
-    out: str | os.PathLike[str] | None = None,
+    out: str | os.PathLike[str] | Callable[[str], Path] | None = None,
     seed: int = 0,
     trace: str | os.PathLike[str] | None = None,
     max_seconds: float = MAX_SECONDS,
@@ -58,8 +58,8 @@ def run(
 
     ``set`` holds ``key=value`` overrides of all profiles, ``leads_ms`` the milliseconds of device work queued before
     each step, ``seed`` orders the windows, ``max_seconds`` bounds the windows of one workload at one lead. With
-    ``out``, ``run.json`` is written there after each result. ``on_start`` is told what runs where before anything is
-    measured.
+    ``out``, a folder or a function that names one for the device, ``run.json`` is written there after each result.
+    ``on_start`` is told what runs where before anything is measured.
 
     Raises InputError for what cannot be run at all. A variant that fails is a result with status ``failed``.
     """
@@ -81,7 +81,9 @@ def run(
             max_seconds=max_seconds,
             trace=None if trace is None else os.fspath(trace),
         )
-        record = _Record(job, chosen, session.spec, session.device, command, out)
+        record = _Record(
+            job, chosen, session.spec, session.device, command, out(session.spec) if callable(out) else out
+        )
         if on_start is not None:
             on_start({**session.device, "spec": session.spec, "workloads": chosen, "scope": scope})
         while not session.work(job, record, progress):

@@ -1,0 +1,410 @@
+"""The ``mtp-bench`` command: thin commands, each a few calls into the library. Nothing below this file prints.
+
+Everything heavy is imported inside the commands, so that ``--help`` is quick.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
+
+import typer
+
+from mtp_bench import __version__
+from mtp_bench.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from mtp_bench.results import Run
+
+PASSED, FAILED, USAGE, CANNOT_TELL, INTERRUPTED = 0, 1, 2, 3, 130
+REPORT_NAME = "report.md"
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+app = typer.Typer(
+    name="mtp-bench",
+    help="Measure what variants of the Multi-Token Prediction loss cost: values, host-device syncs, step time.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,  # rich would double the time of --help
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class Listing(StrEnum):
+    """What ``list`` lists."""
+
+    VARIANTS = "variants"
+    PROFILES = "profiles"
+    DEVICES = "devices"
+
+
+class Format(StrEnum):
+    """How ``compare`` shows what it found."""
+
+    TERMINAL = "terminal"
+    MARKDOWN = "markdown"
+    JSON = "json"
+
+
+def main() -> None:
+    """Entry point of the ``mtp-bench`` script."""
+    app()
+
+
+def _command(function: Callable[P, R]) -> Callable[P, R]:
+    """Turn what the user got wrong into one line and exit code 2, and Ctrl-C into 130."""
+
+    @functools.wraps(function)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except InputError as error:
+            _say(f"error: {' '.join(str(error).split())}")
+            raise typer.Exit(USAGE) from None
+        except KeyboardInterrupt:
+            _say("interrupted")
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:  # the reader, `head` say, has what it wanted
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(FAILED) from None
+
+    return wrapped
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f"mtp-bench {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+@_command
+def run(
+    profile: Annotated[
+        list[str] | None, typer.Option(help="Workload profile, a name or a TOML file. Repeat for more.")
+    ] = None,
+    variant: Annotated[
+        list[str] | None, typer.Option(help="Variant, a name or package.module:callable. Repeat for more.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cuda, cuda:N, sim or sim:PROFILE.")] = "auto",
+    scope: Annotated[str, typer.Option(help="loss (the losses alone) or step (a Megatron GPT model).")] = "loss",
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of all workloads.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for run.json and report.md. Default: reports/TIME-DEVICE.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print run.json, and nothing else, on standard output.")
+    ] = False,
+    values: Annotated[
+        str, typer.Option(help="Judge values at a small size (auto), at full size (real) or not at all (shape).")
+    ] = "auto",
+    detectors: Annotated[str | None, typer.Option(help="Sync detectors, separated by commas.")] = None,
+    lead: Annotated[
+        str | None, typer.Option(metavar="MS,...", help="Device work queued before a step, in ms. Default: 0,1,10.")
+    ] = None,
+    trace: Annotated[Path | None, typer.Option(help="Also write a trace of one step of each variant.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of inputs, weights and the order of windows.")] = None,
+) -> None:
+    """Run variants on workloads: their values, syncs and step time."""
+    from mtp_bench import runner
+
+    overrides = [*([f"seed={seed}"] if seed is not None else []), *(set_ or [])]
+    say = _say if as_json else print
+    folder = _Folder(out)
+
+    def on_start(started: dict[str, Any]) -> None:
+        say(_first_line(started, device))
+        sys.stdout.flush()
+
+    with _Progress() as progress:
+        try:
+            found = runner.run(
+                profiles=profile,
+                variants=list(dict.fromkeys(variant)) if variant else None,
+                device=device,
+                scope=scope,
+                set=overrides,
+                leads_ms=_numbers(lead),
+                values=values,
+                detectors=_words(detectors),
+                out=folder.of_device,
+                seed=seed or 0,
+                trace=trace,
+                command=shlex.join(["mtp-bench", *sys.argv[1:]]),
+                on_start=on_start,
+                progress=progress,
+            )
+        except KeyboardInterrupt:
+            progress.close()
+            folder.keep_what_is_done()
+            raise
+    report = folder.write_report(found)
+    if as_json:
+        sys.stdout.write(found.to_json())
+    else:
+        from mtp_bench.report.terminal import run_report
+
+        _print(lambda width: run_report(found, width))
+        print(f"\nreport: {report}")
+    if any(result.status == "failed" for result in found.results):
+        _say("error: " + _failures(found))
+        raise typer.Exit(FAILED)
+
+
+@app.command()
+@_command
+def compare(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="run.json, or the folder that holds it.")],
+    baseline: Annotated[
+        str | None, typer.Option(help="Of one run: the variant that the others are compared with. Default: original.")
+    ] = None,
+    format_: Annotated[Format, typer.Option("--format", help="How to show it.")] = Format.TERMINAL,
+    fail_on: Annotated[
+        str | None,
+        typer.Option(metavar="GATE,...", help="Exit with 1 on: slower, syncs (more of them), values (worse)."),
+    ] = None,
+) -> None:
+    """Compare the variants of one run, or runs with the first of them."""
+    from mtp_bench import compare as comparing
+    from mtp_bench.results import load_run
+
+    labelled = list(zip(_labels(runs), (load_run(path) for path in runs), strict=True))
+    found = comparing.compare(labelled, baseline, _words(fail_on) or ())
+    if format_ is Format.JSON:
+        print(json.dumps(comparing.to_json(found), indent=1, allow_nan=False))
+    elif format_ is Format.MARKDOWN:
+        from mtp_bench.report import markdown
+
+        sys.stdout.write(markdown.comparison_report(found))
+    else:
+        from mtp_bench.report.terminal import comparison_report
+
+        _print(lambda width: comparison_report(found, width))
+    raise typer.Exit(found.exit_code)
+
+
+@app.command()
+@_command
+def report(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="run.json, or the folder that holds it.")],
+    out: Annotated[Path | None, typer.Option(help="Folder for report.md. Default: where the run is.")] = None,
+) -> None:
+    """Make the reports of a run again."""
+    from mtp_bench.report.terminal import run_report
+    from mtp_bench.report.words import first_line
+    from mtp_bench.results import load_run
+
+    found = load_run(run)
+    path = Path(run)
+    written = _write_report(found, out or (path if path.is_dir() else path.parent))
+    print(first_line(found))
+    _print(lambda width: run_report(found, width))
+    print(f"\nreport: {written}")
+
+
+@app.command("list")
+@_command
+def list_(what: Annotated[Listing, typer.Argument(help="What to list.")]) -> None:
+    """List variants, workload profiles or device profiles."""
+    for name, text in _LISTINGS[what]():
+        print(f"{name:<16} {text}".rstrip())
+
+
+@app.command()
+@_command
+def doctor() -> None:
+    """Say what works on this machine, what does not, and why."""
+    from mtp_bench.doctor import examine
+
+    for finding in examine():
+        print(f"{finding.name:<18} {finding.state:<8} {finding.text}")
+        sys.stdout.flush()
+
+
+def _first_line(started: dict[str, Any], asked: str) -> str:
+    from mtp_bench.environment import version
+    from mtp_bench.report.words import stand_ins, what_and_where
+
+    workloads = {workload.name: workload.describe() for workload in started["workloads"]}
+    line = what_and_where(
+        __version__,
+        started["spec"],
+        started["name"],
+        started["modelled"],
+        version("torch") or "unknown",
+        started["scope"],
+        list(workloads),
+        note=", no GPU found" if asked == "auto" and started["kind"] == "sim" else "",
+    )
+    return "; ".join(filter(None, [line, stand_ins(workloads) if started["scope"] == "step" else ""]))
+
+
+def _failures(run: Run) -> str:
+    failed = dict.fromkeys((r.variant, r.workload) for r in run.results if r.status == "failed")
+    return "; ".join(f"{variant} failed on {workload}" for variant, workload in failed)
+
+
+class _Folder:
+    """Where a run goes: the folder asked for, else one named by time and device, known once the device is."""
+
+    def __init__(self, asked: Path | None) -> None:
+        self.path = asked
+
+    def of_device(self, spec: str) -> Path:
+        """The folder of a run on the device ``spec``."""
+        if self.path is None:
+            import datetime
+
+            now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+            stem = Path("reports") / f"{now}-{spec.replace(':', '-')}"
+            self.path, again = stem, 2
+            while self.path.exists():
+                self.path, again = stem.with_name(f"{stem.name}-{again}"), again + 1
+        return self.path
+
+    def write_report(self, run: Run) -> Path:
+        assert self.path is not None
+        return _write_report(run, self.path)
+
+    def keep_what_is_done(self) -> None:
+        """After Ctrl-C: ``run.json`` holds what is done already; add the report, and say where both are."""
+        from mtp_bench.results import load_run
+
+        if self.path is None or not (self.path / "run.json").exists():
+            return
+        run = load_run(self.path)
+        _write_report(run, self.path)
+        _say(f"kept {len(run.results)} results in {self.path}")
+
+
+def _write_report(run: Run, folder: Path) -> Path:
+    from mtp_bench.report.markdown import run_report
+
+    path = folder / REPORT_NAME
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(run_report(run), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}; choose another folder with --out") from None
+    return path
+
+
+class _Progress:
+    """A progress bar on standard error; nothing at all where that is not a terminal."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> _Progress:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+            columns = (BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        return self
+
+    def __call__(self, done: int, total: int, what: str) -> None:
+        """Show that ``done`` of ``total`` results are there, and ``what`` is under way."""
+        if self._bar is None:
+            return
+        if self._task is None:
+            self._bar.start()
+            self._task = self._bar.add_task(what, total=total)
+        self._bar.update(self._task, completed=done, total=total, description=what)
+
+    def close(self) -> None:
+        """Take the bar away, so that what is printed next starts on a line of its own."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _list_variants() -> list[tuple[str, str]]:
+    from mtp_bench import variants
+
+    loaded = [variants.load(name) for name in variants.available_names()]
+    return [(v.name, "; ".join(filter(None, [v.title, v.version, v.path, v.note]))) for v in loaded]
+
+
+def _list_profiles() -> list[tuple[str, str]]:
+    from mtp_bench import workloads
+
+    loaded = [workloads.load(name) for name in workloads.builtin_names()]
+    return [(workload.name, f"{workload.title} ({workload.source})") for workload in loaded]
+
+
+def _list_devices() -> list[tuple[str, str]]:
+    from mtp_bench import profiles
+
+    rows = [("cuda[:N]", "a GPU, measured")]
+    for name in profiles.profile_names("devices"):
+        keys = profiles.read_toml(profiles.profile_dir("devices") / f"{name}.toml")
+        rows.append((f"sim:{name}", f"{keys.get('title', keys.get('name', ''))} (modelled)"))
+    return rows
+
+
+_LISTINGS: dict[Listing, Callable[[], list[tuple[str, str]]]] = {
+    Listing.VARIANTS: _list_variants,
+    Listing.PROFILES: _list_profiles,
+    Listing.DEVICES: _list_devices,
+}
+
+
+def _labels(paths: list[str]) -> list[str]:
+    """What runs are called: their folder's name where that tells them apart, else the path as given."""
+    names = [Path(path).resolve().name if Path(path).is_dir() else Path(path).resolve().parent.name for path in paths]
+    return names if len(set(names)) == len(names) else paths
+
+
+def _numbers(text: str | None) -> list[float] | None:
+    """``0,1,10`` as numbers; None where the option was not given."""
+    if text is None:
+        return None
+    try:
+        return [float(word) for word in text.split(",")]
+    except ValueError:
+        raise InputError(f"--lead {text!r}: expected milliseconds separated by commas, as in --lead 0,1,10") from None
+
+
+def _words(text: str | None) -> list[str] | None:
+    return None if text is None else [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _print(render: Callable[[int], RenderableType]) -> None:
+    """Print a report as wide as the terminal; 80 columns where there is none."""
+    from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=False)
+    console.print(render(console.width))
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)

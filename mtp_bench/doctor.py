@@ -1,0 +1,161 @@
+"""What of mtp-bench works on this machine, what does not, and why."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from mtp_bench import __version__
+from mtp_bench.environment import version
+from mtp_bench.megatron import versions as megatron_core
+
+# Where NVIDIA's installers put nsys beside PATH.
+_NSYS_PLACES = (
+    "/opt/nvidia/nsight-systems*/*/bin/nsys",
+    "/opt/nvidia/nsight-systems*/bin/nsys",
+    "/opt/nvidia/nsight-compute*/*/host/*/nsys",
+    "/usr/local/cuda*/bin/nsys",
+    "/usr/local/cuda*/nsight-systems*/bin/nsys",
+)
+# From here on the nvtx package asks the tool whether a domain is enabled; nsys 2022.4 and 2023.4 do not answer, and
+# every range is lost.
+_NVTX_ASKS = (0, 2, 12)
+_NSYS_ANSWERS = (2024,)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at. ``state`` is about this machine, never about a fault of the user."""
+
+    name: str
+    state: Literal["works", "limited", "missing"]
+    text: str
+
+
+def examine() -> Iterator[Finding]:
+    """Look at everything that a run, a profile or a comparison may need."""
+    yield Finding("mtp-bench", "works", f"{__version__}, {Path(__file__).resolve().parent}")
+    yield Finding("Python", "works", f"{platform.python_version()}, {sys.executable}")
+    yield from (_guarded(*check) for check in _CHECKS)
+
+
+def _guarded(name: str, check: Callable[[], Finding]) -> Finding:
+    """What a broken package raises is what there is to say about it."""
+    try:
+        return check()
+    except Exception as error:
+        return Finding(name, "missing", f"{type(error).__name__}: {' '.join(str(error).split())}")
+
+
+def _torch() -> Finding:
+    import torch
+
+    cuda = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "a CPU build"
+    return Finding("torch", "works", f"{torch.__version__}, {cuda}, {Path(torch.__file__).parent}")
+
+
+def _gpu() -> Finding:
+    import torch
+
+    if not torch.cuda.is_available():
+        why = "this PyTorch is a CPU build" if torch.version.cuda is None else "PyTorch sees none; check nvidia-smi"
+        return Finding("GPU", "missing", f"none ({why}): --device cuda cannot run, --device sim can")
+    names = [f"cuda:{index} {torch.cuda.get_device_name(index)}" for index in range(torch.cuda.device_count())]
+    return Finding("GPU", "works", ", ".join(names))
+
+
+def _sim() -> Finding:
+    from mtp_bench.devices import resolve
+    from mtp_bench.profiles import profile_names
+
+    device = resolve("sim")
+    return Finding("sim", "works", f"{device.spec} by default; profiles: {', '.join(profile_names('devices'))}")
+
+
+def _megatron() -> Finding:
+    found = megatron_core.version()
+    if not found:
+        return Finding("megatron-core", "missing", "not installed: pip install megatron-core")
+    path = "process_mtp_loss" if megatron_core.has_process_mtp_loss() else "GPTModel._postprocess"
+    text = f"{found}, MTP loss in {path}, {megatron_core.folder()}"
+    reason = megatron_core.packed_unsupported()
+    return Finding("megatron-core", "limited" if reason else "works", f"{text}; {reason}" if reason else text)
+
+
+def _verl() -> Finding:
+    from mtp_bench.variants import verl
+
+    folder = verl.package()
+    if folder is None:
+        return Finding("verl", "missing", "not installed: the variant verl is not listed")
+    text = f"{verl.version(folder) or 'unknown version'}, {folder}"
+    if megatron_core.has_process_mtp_loss():
+        return Finding("verl", "limited", f"{text}; its MTP loss is inactive here: verl dispatches to megatron-core")
+    return Finding("verl", "works", f"{text}; its MTP loss is active with this megatron-core")
+
+
+def _transformer_engine() -> Finding:
+    found = version("transformer-engine") or version("transformer_engine_torch")
+    if not found:
+        return Finding("Transformer Engine", "missing", "not installed: scope step uses Megatron's local layers")
+    return Finding("Transformer Engine", "works", f"{found}: scope step uses its layers on CUDA")
+
+
+def _nsys() -> Finding:
+    path = find_nsys()
+    if path is None:
+        return Finding("nsys", "missing", "not on PATH nor in the usual folders: no Nsight Systems profiles")
+    return Finding("nsys", "works", f"{'.'.join(map(str, nsys_version(path))) or 'unknown version'}, {path}")
+
+
+def _nvtx() -> Finding:
+    found = version("nvtx")
+    if not found:
+        return Finding("nvtx", "missing", "not installed: pip install nvtx, or profiles show no ranges")
+    nsys = find_nsys()
+    nsys_found = nsys_version(nsys) if nsys else ()
+    if _numbers(found) >= _NVTX_ASKS and len(nsys_found) > 1 and nsys_found < _NSYS_ANSWERS:
+        old = ".".join(map(str, nsys_found[:2]))
+        text = f"{found} loses all ranges silently under nsys {old}: use nsys 2024 or later, or nvtx 0.2.11"
+        return Finding("nvtx", "limited", text)
+    return Finding("nvtx", "works", found)
+
+
+_CHECKS: tuple[tuple[str, Callable[[], Finding]], ...] = (
+    ("torch", _torch),
+    ("GPU", _gpu),
+    ("sim", _sim),
+    ("megatron-core", _megatron),
+    ("verl", _verl),
+    ("Transformer Engine", _transformer_engine),
+    ("nsys", _nsys),
+    ("nvtx", _nvtx),
+)
+
+
+def find_nsys() -> str | None:
+    """The ``nsys`` on PATH, else the newest in the usual folders."""
+    on_path = shutil.which("nsys")
+    if on_path:
+        return on_path
+    found = [path for pattern in _NSYS_PLACES for path in Path("/").glob(pattern.removeprefix("/"))]
+    return str(max(found, key=lambda path: _numbers(str(path)))) if found else None
+
+
+def nsys_version(path: str) -> tuple[int, ...]:
+    """The version that ``nsys --version`` prints, () where it does not run."""
+    try:
+        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return _numbers(done.stdout.rpartition("version")[2])[:4]
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(digits) for digits in "".join(c if c.isdigit() else " " for c in text).split())

@@ -1,0 +1,196 @@
+"""The terminal's report: rich renderables that fit 80 columns without cutting a number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from mtp_bench.compare import Comparison, Row
+from mtp_bench.differences import Difference
+from mtp_bench.headline import headline
+from mtp_bench.report.view import LeadRow, SiteView, VariantRow, WorkloadView, site_views, workload_views
+from mtp_bench.report.words import NONE, change, comparison_notes, interval, microseconds, percent, signed_microseconds
+from mtp_bench.results import Result, Run
+
+WIDE = 112  # columns from which intervals have a column of their own
+_LEADS_A_TABLE = 3
+_STYLES = {
+    "nan": "bold red",
+    "differs": "red",
+    "failed": "bold red",
+    "slower": "red",
+    "faster": "green",
+    "unclear": "yellow",
+    "incomparable": "yellow",
+}
+
+
+def run_report(run: Run, width: int) -> RenderableType:
+    """The headline, a table a workload, and the syncs by call site."""
+    views = workload_views(run)
+    parts: list[RenderableType] = [Text(headline(run), style="bold")]
+    for view in views:
+        parts.extend(_workload(view, width))
+    parts.extend(_sites(site_views(run), any(view.rows for view in views)))
+    return Group(*parts)
+
+
+def comparison_report(comparison: Comparison, width: int) -> RenderableType:
+    """What differs between the environments, and a table for every workload and lead."""
+    parts: list[RenderableType] = []
+    if comparison.environment_differences:
+        parts.append(Text("different environments:", style="bold"))
+        parts.extend(_indented(Text(text)) for text in comparison.environment_differences)
+    groups: dict[tuple[str, str, float, str], list[Row]] = {}
+    for row in comparison.rows:
+        key = row.workload, row.scope, row.lead_ms, comparison.baseline_run or row.baseline
+        groups.setdefault(key, []).append(row)
+    for (workload, scope, lead_ms, baseline), rows in groups.items():
+        parts.append(_heading(f"{workload}, scope {scope}, lead {lead_ms:g} ms, baseline {baseline}"))
+        parts.append(_comparison_table(rows, width))
+        parts.extend(_indented(Text(line)) for row in rows for line in comparison_notes(row))
+    if not comparison.rows:
+        parts.append(Text("Nothing to compare: there is no second side."))
+    parts.extend(Text(f"failed: {failure}", style="bold red") for failure in comparison.failures)
+    return Group(*parts)
+
+
+def _workload(view: WorkloadView, width: int) -> Iterator[RenderableType]:
+    title = f" ({view.title})" if view.title else ""
+    yield _heading(f"{view.name}{title}, scope {view.scope}, lead {view.lead_ms:g} ms")
+    yield _variants_table(view, width)
+    for start in range(0, len(view.leads_ms) if view.leads else 0, _LEADS_A_TABLE):
+        yield Padding(_leads_table(view, start), (1, 0, 0, 0))
+    yield from (_indented(Text(note)) for note in view.notes)
+
+
+def _variants_table(view: WorkloadView, width: int) -> Table:
+    table = _table()
+    table.add_column("variant", overflow="fold")
+    table.add_column("values", no_wrap=True)
+    _number_columns(table, ["syncs\na step"])
+    table.add_column("CUDA\ngraph", no_wrap=True)
+    below = "modelled" if view.modelled else ""
+    _number_columns(table, [f"us a step\n{below}", f"difference\n{below or 'us'}", "%"])
+    wide = not view.modelled and width >= WIDE
+    if wide:
+        _number_columns(table, ["98 % interval\nof difference"])
+    _number_columns(table, ["idle us\nmodelled" if view.modelled else "device\nidle us"])
+    if not view.modelled:
+        table.add_column("bound" if wide else "bound\nby", no_wrap=True)
+    for row in view.rows:
+        table.add_row(*_variant_cells(row, view, wide))
+    return table
+
+
+def _variant_cells(row: VariantRow, view: WorkloadView, wide: bool) -> list[str | Text]:
+    found = row.difference
+    cells: list[str | Text] = [
+        row.variant,
+        _styled(row.values),
+        NONE if row.syncs is None else str(row.syncs),
+        {True: "yes", False: "no", None: NONE}[row.capturable],
+        microseconds(row.step_ns),
+        _difference_cell(found, row.variant == view.baseline, stacked=not view.modelled and not wide),
+        percent(found) if found else "",
+    ]
+    if wide:
+        cells.append(interval(found) if found else "")
+    cells.append(microseconds(row.device_idle_ns))
+    if not view.modelled:
+        cells.append((row.bound if wide else row.bound.removesuffix("-bound")) or NONE)
+    return cells
+
+
+def _difference_cell(found: Difference | None, is_baseline: bool, stacked: bool = False) -> str:
+    if found is None:
+        return "baseline" if is_baseline else NONE
+    text = signed_microseconds(found.ns)
+    return f"{text}\n{interval(found)}" if stacked and interval(found) else text
+
+
+def _leads_table(view: WorkloadView, start: int) -> Table:
+    chosen = range(start, min(start + _LEADS_A_TABLE, len(view.leads_ms)))
+    table = _table()
+    table.add_column(f"{'modelled ' if view.modelled else ''}us\nat a lead of", overflow="fold")
+    _number_columns(table, [f"a step,\n{view.leads_ms[index]:g} ms" for index in chosen])
+    _number_columns(table, [f"diff.,\n{view.leads_ms[index]:g} ms" for index in chosen])
+    for row in view.leads:
+        table.add_row(row.variant, *_lead_cells(row, view, chosen))
+    return table
+
+
+def _lead_cells(row: LeadRow, view: WorkloadView, chosen: Sequence[int]) -> list[str]:
+    steps = [microseconds(row.step_ns[index]) for index in chosen]
+    baseline = row.variant == view.baseline
+    return steps + [_difference_cell(row.difference[index], baseline) for index in chosen]
+
+
+def _sites(sites: list[SiteView], anything_ran: bool) -> Iterator[RenderableType]:
+    if not anything_ran:
+        return
+    yield _heading("syncs a step by call site")
+    if not sites:
+        yield Text("none")
+    for site in sites:
+        yield Text.assemble((site.place, "cyan"), f" in {site.function}", overflow="fold")
+        if site.code:
+            yield _indented(Text(site.code, style="bold", overflow="fold"))
+        for reason in site.reasons:
+            yield _indented(Text(f"{reason.kind}, {reason.op}, in {reason.range}"))
+            yield from (Padding(Text(count), (0, 0, 0, 4)) for count in reason.counts)
+
+
+def _comparison_table(rows: list[Row], width: int) -> Table:
+    wide = width >= WIDE
+    table = _table()
+    table.add_column("candidate", overflow="fold")
+    table.add_column("verdict", no_wrap=True)
+    modelled = all(row.modelled for row in rows)
+    _number_columns(table, [f"difference\nus{', modelled' if modelled else ''}", "%"])
+    if wide:
+        _number_columns(table, ["98 % interval\nof difference"])
+    table.add_column("syncs\na step", no_wrap=True)
+    table.add_column("values", no_wrap=True)
+    for row in rows:
+        found = row.difference
+        table.add_row(
+            row.candidate,
+            _styled(row.verdict),
+            _difference_cell(found, False, stacked=not wide),
+            percent(found) if found else NONE,
+            *([interval(found) if found else NONE] if wide else []),
+            change(*(str(side.syncs.count) if side and side.syncs else NONE for side in _sides(row))),
+            change(*(side.numerics.status if side and side.numerics else NONE for side in _sides(row))),
+        )
+    return table
+
+
+def _sides(row: Row) -> tuple[Result | None, Result | None]:
+    return row.baseline_result, row.candidate_result
+
+
+def _heading(text: str) -> RenderableType:
+    return Padding(Text(text, style="bold underline", overflow="fold"), (1, 0, 0, 0))
+
+
+def _indented(text: Text) -> RenderableType:
+    return Padding(text, (0, 0, 0, 2))
+
+
+def _styled(word: str) -> Text:
+    return Text(word, style=_STYLES.get(word, ""))
+
+
+def _table() -> Table:
+    return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="")
+
+
+def _number_columns(table: Table, headers: list[str]) -> None:
+    for header in headers:
+        table.add_column(header, justify="right", no_wrap=True)

@@ -1,0 +1,108 @@
+"""How numbers and lines are worded, the same in the terminal and in Markdown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from mtp_bench.compare import Row
+from mtp_bench.differences import Difference
+from mtp_bench.results import Run
+
+NONE = "-"
+
+
+def microseconds(ns: float | None) -> str:
+    """``12,345.6`` for 12345600 ns."""
+    return NONE if ns is None else (f"{ns / 1e3:,.1f}" if math.isfinite(ns) else str(ns))
+
+
+def signed_microseconds(ns: float) -> str:
+    """A difference, with its sign; 0.0 has none."""
+    text = f"{ns / 1e3:+,.1f}"
+    return "0.0" if text in ("+0.0", "-0.0") else text
+
+
+def interval(difference: Difference) -> str:
+    """``[low, high]`` of the difference in microseconds; "" where there is none."""
+    if difference.low is None or difference.high is None:
+        return ""
+    return f"[{signed_microseconds(difference.low)}, {signed_microseconds(difference.high)}]"
+
+
+def percent(difference: Difference) -> str:
+    """The difference in percent of the baseline."""
+    text = f"{(difference.ratio - 1) * 100:+.1f}" if math.isfinite(difference.ratio) else NONE
+    return "0.0" if text in ("+0.0", "-0.0") else text
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 sync``, ``2 syncs``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def what_and_where(
+    version: str, spec: str, device_name: str, modelled: bool, torch: str, scope: str, names: list[str], note: str = ""
+) -> str:
+    """The first line of a run: what runs where, and whether its times are modelled."""
+    kind = "modelled" if modelled else "measured"
+    named = f"{spec}, {device_name}" if device_name and device_name not in spec else spec
+    return f"mtp-bench {version} on {named} ({kind}{note}), torch {torch}, scope {scope}: {', '.join(names)}"
+
+
+def stand_ins(workloads: Mapping[str, Mapping[str, Any]]) -> str:
+    """Which parts of scope ``step`` are not the named models' own; "" where there are none."""
+    parts = [f"{name} ({keys['stand_in']})" for name, keys in workloads.items() if keys.get("stand_in")]
+    return f"stand-ins: {'; '.join(parts)}" if parts else ""
+
+
+def first_line(run: Run) -> str:
+    """:func:`what_and_where` of a run that is read back."""
+    environment = run.environment
+    spec = next((result.device for result in run.results), environment.device.kind)
+    scope = next((result.scope for result in run.results), "loss")
+    line = what_and_where(
+        environment.packages.get("mtp-bench", "(unknown version)"),
+        spec,
+        environment.device.name,
+        environment.device.modelled,
+        environment.torch,
+        scope,
+        list(run.workloads),
+    )
+    return "; ".join(filter(None, [line, stand_ins(run.workloads) if scope == "step" else ""]))
+
+
+def environment_line(run: Run) -> str:
+    """Versions and machine, in one line."""
+    environment = run.environment
+    device = environment.device
+    parts = [
+        f"Python {environment.python}",
+        f"torch {environment.torch}",
+        f"megatron-core {environment.megatron_core or 'not installed'}",
+        f"verl {environment.verl}" if environment.verl else "",
+        f"CUDA {device.cuda}" if device.cuda else "",
+        f"driver {device.driver}" if device.driver else "",
+        f"{environment.cpu.model}, {environment.cpu.affinity} of {plural(environment.cpu.count, 'CPU')}",
+        f"commit {environment.git.commit[:10]}{' with changes' if environment.git.dirty else ''}"
+        if environment.git
+        else "",
+        f"seed {run.seed}",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def comparison_notes(row: Row) -> Iterator[str]:
+    """Why a row has no verdict, and the lines whose syncs changed."""
+    if row.reason and row.verdict in ("incomparable", "unclear"):
+        yield f"{row.candidate}: {row.verdict}: {row.reason}"
+    for word, changes in (("more", row.added), ("fewer", row.removed)):
+        for change in changes:
+            yield f"{row.candidate}: {abs(change.count)} {word} at {change.file}:{change.line}: {change.code}"
+
+
+def change(before: str, after: str) -> str:
+    """``before > after``, or the value alone where nothing changed."""
+    return after if before == after else f"{before} > {after}"
