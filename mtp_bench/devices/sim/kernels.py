@@ -1,0 +1,82 @@
+"""How much work an operation gives the device: kernels, bytes moved, floating-point operations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+
+from mtp_bench.devices.sim.plans import Plan
+from mtp_bench.devices.sim.tensor import SimTensor
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One operation's work on the device."""
+
+    kernels: int
+    bytes_moved: int
+    flops: int
+    dtype: torch.dtype
+
+
+_NO_KERNEL = frozenset(
+    """
+    aten::empty aten::empty_strided aten::empty_like aten::new_empty aten::new_empty_strided aten::set_ aten::resize_
+    aten::_local_scalar_dense aten::t_ aten::transpose_ aten::squeeze_ aten::unsqueeze_ aten::as_strided_ aten::detach_
+    aten::resize_as_ aten::record_stream aten::is_pinned aten::_pin_memory aten::_fused_sdp_choice aten::is_same_size
+    """.split()
+)
+
+
+def work_of(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Work | None:
+    """The work of a dispatched operation; None where it only changes metadata, or nothing at all."""
+    if plan.is_view or plan.base in _NO_KERNEL:
+        return None
+    sizes = _Sizes()
+    sizes.add(args)
+    if kwargs:
+        sizes.add(tuple(kwargs.values()))
+    if not plan.mutates:
+        sizes.add((result,))
+    if not sizes.bytes_moved:
+        return None
+    return Work(1, sizes.bytes_moved, _flops(plan, args, kwargs, result), sizes.dtype or torch.float32)
+
+
+def copy_work(kind: str, args: tuple[Any, ...]) -> int | None:
+    """Bytes of the copy that a wait of this kind waits for; None where it is not for a copy."""
+    if kind in {"dtoh", "htod", "htod_pageable_async"}:
+        return max((tensor.numel() * tensor.element_size() for tensor in args if isinstance(tensor, torch.Tensor)), default=8)
+    return 8 if kind in {"item", "dynamic_shape", "data_dependent"} else None
+
+
+class _Sizes:
+    __slots__ = ("bytes_moved", "dtype")
+
+    def __init__(self) -> None:
+        self.bytes_moved = 0
+        self.dtype: torch.dtype | None = None
+
+    def add(self, values: Any) -> None:
+        for value in values:
+            kind = value.__class__
+            if kind is SimTensor:
+                self.bytes_moved += value.numel() * value.element_size()
+                self.dtype = self.dtype or value.dtype
+            elif kind is list or kind is tuple:
+                self.add(value)
+
+
+@cache
+def _formulas() -> dict[Any, Any]:
+    from torch.utils.flop_counter import flop_registry
+
+    return dict(flop_registry)
+
+
+def _flops(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
+    formula = _formulas().get(plan.op._overloadpacket)
+    return int(formula(*args, **kwargs, out_val=result)) if formula is not None else 0

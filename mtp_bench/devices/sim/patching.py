@@ -1,0 +1,33 @@
+"""Attributes replaced for a while, and put back in reverse order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+_ABSENT = object()
+
+
+class Patches:
+    """A list of replaced attributes. What was inherited or absent before is removed again, not copied down."""
+
+    def __init__(self) -> None:
+        self._undo: list[tuple[Any, str, Any]] = []
+
+    def set(self, owner: Any, name: str, value: Any) -> None:
+        """Replace ``owner.name`` by ``value``."""
+        self._undo.append((owner, name, vars(owner).get(name, _ABSENT)))
+        setattr(owner, name, value)
+
+    def wrap(self, owner: Any, name: str, wrapper: Callable[[Any], Any]) -> None:
+        """Replace ``owner.name`` by ``wrapper(owner.name)``."""
+        self.set(owner, name, wrapper(getattr(owner, name)))
+
+    def undo(self) -> None:
+        """Put everything back."""
+        while self._undo:
+            owner, name, value = self._undo.pop()
+            if value is _ABSENT:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, value)

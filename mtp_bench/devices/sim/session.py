@@ -1,0 +1,75 @@
+"""Entering and leaving the simulated device: process-wide switches of PyTorch, set for the time of a session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from mtp_bench.devices.sim import backend, cuda_alias
+from mtp_bench.devices.sim.patching import Patches
+from mtp_bench.devices.sim.state import STATE
+from mtp_bench.devices.sim.tensor import SimTensor
+
+if TYPE_CHECKING:
+    from mtp_bench.devices.sim import SimDevice
+
+
+@contextmanager
+def open_session(device: SimDevice) -> Iterator[None]:
+    """Everything that the simulated device changes in the process, undone on leaving; sessions nest."""
+    backend.register()
+    with ExitStack() as stack:
+        stack.callback(setattr, STATE, "limit", STATE.limit)
+        STATE.limit = device.shape_only_above
+        if STATE.sessions == 0:
+            stack.enter_context(_switches())
+            stack.enter_context(cuda_alias.cuda_means_sim(device.profile))
+        STATE.sessions += 1
+        try:
+            yield
+        finally:
+            STATE.sessions -= 1
+            STATE.deferred = None
+
+
+@contextmanager
+def _switches() -> Iterator[None]:
+    future = torch.__future__
+    swapped = future.get_swap_module_params_on_conversion()
+    multithreaded = torch.autograd.is_multithreading_enabled()
+    foreach = torch.utils._foreach_utils._foreach_supported_types
+    future.set_swap_module_params_on_conversion(True)
+    torch.autograd.set_multithreading_enabled(False)  # backward keeps the caller's frames and ranges
+    foreach.append(SimTensor)  # else optimizers go one tensor at a time, which CUDA would not
+    patches = Patches()
+    patches.wrap(torch.autograd, "_engine_run_backward", _raising_deferred)
+    try:
+        yield
+    finally:
+        patches.undo()
+        foreach.remove(SimTensor)
+        torch.autograd.set_multithreading_enabled(multithreaded)
+        future.set_swap_module_params_on_conversion(swapped)
+
+
+def _raising_deferred(run_backward: Any) -> Any:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            result = run_backward(*args, **kwargs)
+        except Exception as error:
+            if _deferred_is_due():  # the cause came first
+                raise STATE.take_deferred() from error
+            raise
+        if _deferred_is_due():
+            raise STATE.take_deferred()
+        return result
+
+    return run
+
+
+def _deferred_is_due() -> bool:
+    """Inside an outer backward no exception may leave either: it is raised when the outermost has returned."""
+    return STATE.deferred is not None and torch._C._current_graph_task_id() < 0
