@@ -105,6 +105,7 @@ cudaError_t cudaDeviceGetGraphMemAttribute(int d, enum cudaGraphMemAttributeType
  * One capture at a time, and while it lasts every stream counts as captured, from every thread: a backward pass runs on
  * autograd's threads. A thread in relaxed mode (the NCCL watchdog, the caching allocator) may do as it likes. */
 static _Atomic enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+static atomic_ullong captures; /* so far; the number of the last is its id */
 static __thread enum cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
 
 int hostcuda_capturing(void) { return capture != cudaStreamCaptureStatusNone; }
@@ -117,6 +118,7 @@ cudaError_t hostcuda_refuse_in_capture(void) {
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode m) {
   COUNT;
+  captures++;
   capture = cudaStreamCaptureStatusActive;
   return cudaSuccess;
 }
@@ -141,7 +143,7 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t s, enum cudaStreamCaptureStatu
                                      size_t *n) {
   COUNT;
   *status = capture;
-  if (id) *id = 1;
+  if (id) *id = captures;
   if (g) *g = (cudaGraph_t)1;
   if (deps) *deps = NULL;
   if (edges) *edges = NULL;
