@@ -14,6 +14,7 @@ from types import FunctionType
 from typing import Any
 
 import torch
+import torch.utils._device
 
 from mtp_bench.devices.sim import cuda_functions
 from mtp_bench.devices.sim.patching import Patches

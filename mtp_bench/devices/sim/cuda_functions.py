@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -152,12 +152,13 @@ def _manual_seed(seed: int) -> None:
     STATE.device_generator().manual_seed(int(seed))
 
 
-def _zero(*_: Any, **__: Any) -> int:
-    return 0
+def _returning(value: Any) -> Callable[..., Any]:
+    """A function of its own for each name: torch._dynamo, imported later, insists that they differ."""
 
+    def function(*_: Any, **__: Any) -> Any:
+        return value
 
-def _nothing(*_: Any, **__: Any) -> None:
-    return None
+    return function
 
 
 def replacements(profile: DeviceProfile) -> dict[str, Any]:
@@ -173,24 +174,24 @@ def replacements(profile: DeviceProfile) -> dict[str, Any]:
         warp_size=32,
     )
     memory: dict[str, Any] = {
-        name: _zero
+        name: _returning(0)
         for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "device_memory_used")
     }
     return memory | {
         "current_device": lambda: DEVICE_INDEX,
         "device_count": lambda: 1,
         "is_initialized": lambda: True,
-        "init": _nothing,
-        "set_device": _nothing,
+        "init": _returning(None),
+        "set_device": _returning(None),
         "device": _DeviceContext,
-        "device_of": _DeviceContext,
+        "device_of": type("device_of", (_DeviceContext,), {}),
         "get_device_name": lambda device=None: profile.name,
         "get_device_capability": lambda device=None: (major, minor),
         "get_device_properties": lambda device=None: properties,
         "is_bf16_supported": lambda including_emulation=True: True,
         "synchronize": lambda device=None: note_wait("device_sync", "torch.cuda.synchronize"),
         "Stream": Stream,
-        "ExternalStream": Stream,
+        "ExternalStream": type("ExternalStream", (Stream,), {}),
         "Event": Event,
         "stream": _stream,
         "set_stream": _set_stream,
@@ -203,15 +204,15 @@ def replacements(profile: DeviceProfile) -> dict[str, Any]:
         "set_rng_state": _set_rng_state,
         "set_rng_state_all": lambda states: _set_rng_state(next(iter(states))),
         "manual_seed": _manual_seed,
-        "manual_seed_all": _manual_seed,
+        "manual_seed_all": lambda seed: _manual_seed(seed),
         "initial_seed": lambda: STATE.device_generator().initial_seed(),
-        "seed": lambda: _nothing(STATE.device_generator().seed()),
-        "seed_all": lambda: _nothing(STATE.device_generator().seed()),
-        "empty_cache": _nothing,
-        "ipc_collect": _nothing,
-        "reset_peak_memory_stats": _nothing,
-        "reset_accumulated_memory_stats": _nothing,
-        "reset_max_memory_allocated": _nothing,
+        "seed": lambda: STATE.device_generator().seed() and None,
+        "seed_all": lambda: STATE.device_generator().seed() and None,
+        "empty_cache": _returning(None),
+        "ipc_collect": _returning(None),
+        "reset_peak_memory_stats": _returning(None),
+        "reset_accumulated_memory_stats": _returning(None),
+        "reset_max_memory_allocated": _returning(None),
         "memory_stats": lambda device=None: _Zeros(),
         "mem_get_info": lambda device=None: (total_bytes, total_bytes),
     }

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -60,9 +64,26 @@ def _run_on_meta(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if "device" in meta_kwargs and meta_kwargs["device"] is None and not _has_tensor(args):
         meta_kwargs["device"] = torch.device("meta")
     try:
-        return op(*meta_args, **meta_kwargs)
+        with _without_dynamo():
+            return op(*meta_args, **meta_kwargs)
     except NotImplementedError as error:
         raise NotImplementedError(f"the simulated device has no shape rule for {op.name()}: {error}") from None
+
+
+@contextmanager
+def _without_dynamo() -> Iterator[None]:
+    """PyTorch's shape rules in Python import torch._dynamo, a second or more, only to switch it off for themselves."""
+    if "torch._dynamo" in sys.modules:
+        yield
+        return
+    off = ModuleType("torch._dynamo")
+    off.disable = lambda fn, *_, **__: fn  # type: ignore[attr-defined]
+    sys.modules["torch._dynamo"] = off
+    try:
+        yield
+    finally:
+        if sys.modules.get("torch._dynamo") is off:
+            del sys.modules["torch._dynamo"]
 
 
 def _has_tensor(args: tuple[Any, ...]) -> bool:
