@@ -138,7 +138,7 @@ def judge(
     right_losses: list[float],
     dtype: str,
 ) -> dict[str, Any]:
-    """Compare gradients and logged losses with the right ones.
+    """Compare gradients and logged losses with the right ones. A variant that logs nothing is judged by its gradients.
 
     ``scale_over`` names the gradients, and the rows of them, over which <g,r>/<r,r> is the scale of the MTP gradient.
     """
@@ -148,7 +148,7 @@ def judge(
     scale = _scale(grads, right_grads, scale_over) if finite_grad else math.nan
     max_error, max_scale = CLOSE[dtype]
     log_off = [
-        depth for depth, (a, b) in enumerate(zip(logged, right_losses, strict=True), 1) if not _near(a, b, max_error)
+        depth for depth, (a, b) in enumerate(zip(logged, right_losses, strict=False), 1) if not _near(a, b, max_error)
     ]
     problems = []
     if not finite_grad:
@@ -157,6 +157,8 @@ def judge(
         problems.append(f"the logged loss is not finite at depth {_depths(logged)}")
     if finite_log and log_off:
         problems.append(f"the logged loss is off at depth {', '.join(map(str, log_off))}")
+    if logged and len(logged) != len(right_losses):
+        problems.append(f"{len(logged)} losses were logged for {len(right_losses)} depths")
     if finite_grad and scale is not None and abs(scale - 1) > max_scale:
         problems.append(f"the MTP gradient is {scale:.4g} times what it should be")
     elif finite_grad and error > max_error:
@@ -172,7 +174,7 @@ def judge(
         "reference_loss": right_losses,
         "max_rel_err_grad": error,
         "grad_scale": scale,
-        "detail": "; ".join(problems),
+        "detail": "; ".join(problems if logged else [*problems, "no loss was logged"]),
     }
 
 
