@@ -117,7 +117,7 @@ class CudaDevice:
         Where that fails, the line is that of the last wait before the error, which the detector sees in backward too,
         else the innermost line of the error that is neither PyTorch's nor ours.
         """
-        self._run_on_side_stream(step)
+        self._run_on_capture_stream(step)
         recorder = TorchRecorder()
         cause: Exception | None = None
         try:
@@ -131,6 +131,7 @@ class CudaDevice:
             return _refusal(cause or error, recorder.syncs)
         finally:
             torch.cuda.synchronize()
+            torch._C._cuda_clearCublasWorkspaces()  # that of the capture stream is no memory of the step
         return GraphCapture(True)
 
     def peak_memory_bytes(self, step: Step) -> int:
@@ -211,21 +212,25 @@ class CudaDevice:
         if lead_ms:
             torch.cuda._sleep(self._cycles(lead_ms))  # type: ignore[no-untyped-call]
 
-    def _run_on_side_stream(self, step: Step) -> None:
-        """A capture starts from gradients and workspaces that were made outside the default stream."""
+    @cached_property
+    def _capture_stream(self) -> Any:
+        """One stream for all captures: cuBLAS keeps a workspace of its own for each stream."""
+        return torch.cuda.Stream(self.index)  # type: ignore[no-untyped-call]
+
+    def _run_on_capture_stream(self, step: Step) -> None:
+        """A capture cannot create what the first step on a stream creates, such as handles and workspaces."""
         current = torch.cuda.current_stream()
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(current)
-        with torch.cuda.stream(stream):
+        self._capture_stream.wait_stream(current)
+        with torch.cuda.stream(self._capture_stream):
             step()
-        current.wait_stream(stream)
+        current.wait_stream(self._capture_stream)
 
     @contextmanager
     def _graph(self) -> Iterator[None]:
         """``torch.cuda.graph``, and what PyTorch leaves undone where the capture fails."""
         current, pool = torch.cuda.current_stream(), torch.cuda.graph_pool_handle()
         try:
-            with torch.cuda.graph(torch.cuda.CUDAGraph(), pool=pool):
+            with torch.cuda.graph(torch.cuda.CUDAGraph(), pool=pool, stream=self._capture_stream):
                 yield
         except BaseException:
             torch.cuda.set_stream(current)
@@ -240,7 +245,7 @@ class CudaDevice:
         torch._C._cuda_releasePool(self.index, pool)
         # It has also left the random generators in capture mode; the end of a capture that succeeds takes them out.
         one = torch.zeros(1, device=self.torch_device)
-        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        with torch.cuda.graph(torch.cuda.CUDAGraph(), stream=self._capture_stream):
             one.zero_()
 
 

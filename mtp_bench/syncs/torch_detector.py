@@ -142,11 +142,11 @@ class TorchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             yield
 
     def _device_wait(self, *_: object) -> None:
-        self.add("device_sync", "cudaDeviceSynchronize")
+        self.add("device_sync", "torch.cuda.synchronize")
 
     def _event_wait(self, event: Any) -> None:
         if getattr(event, "cuda_event", event):  # an event that was never recorded is not waited for
-            self.add("event_sync", "cudaEventSynchronize")
+            self.add("event_sync", "torch.cuda.Event.synchronize")
 
     def _before(self, see: Callable[..., None]) -> Callable[[Any], Any]:
         def wrap(original: Any) -> Any:
@@ -163,7 +163,7 @@ class TorchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def wrap(original: Any) -> Any:
             @wraps(original)
             def call(*args: Any, **kwargs: Any) -> Any:
-                self._running.append(("cudaStreamSynchronize", kind))
+                self._running.append(("torch.cuda.Stream.synchronize", kind))
                 try:
                     return original(*args, **kwargs)
                 finally:
@@ -241,7 +241,7 @@ def _unwarned_wait(op: str, kind: str, args: tuple[Any, ...], kwargs: dict[str, 
         return None
     asynchronous = kwargs.get("non_blocking") or (op == "aten::copy_" and len(args) > 2 and args[2])
     source, target = _copy_ends(op, args, kwargs)
-    if not asynchronous or _on_device(source) == _on_device(target):
+    if not asynchronous or _on_device(source) == _on_device(target) or not source.numel():
         return None
     if kind == "htod":
         return None if source.is_pinned() else "htod_pageable_async"
