@@ -196,7 +196,7 @@ def _row(
     added, removed = site_changes(base, cand) if base and cand and base.syncs and cand.syncs else ((), ())
     found: Difference | None = None
     result: tuple[Verdict, str]
-    why_not = obstacle or _no_time(base_name, base) or _no_time(cand_name, cand)
+    why_not = _no_time(base_name, base) or _no_time(cand_name, cand) or obstacle
     if why_not:
         result = "incomparable", why_not
     else:
@@ -245,7 +245,7 @@ def _obstacle(first: Run, other: Run, workload: str, base: Result | None, cand: 
         return f"different workload: {', '.join(changed)}"
     before = {**_must_agree(first.environment), "harness": base.harness, "profiled": base.time and base.time.profiled}
     after = {**_must_agree(other.environment), "harness": cand.harness, "profiled": cand.time and cand.time.profiled}
-    different = [name for name in before if before[name] != after.get(name)]
+    different = [name for name in before if name in after and before[name] != after[name]]
     return f"different {', '.join(different)}" if different else ""
 
 

@@ -65,7 +65,7 @@ def _workload(view: WorkloadView, width: int) -> Iterator[RenderableType]:
     yield _heading(f"{view.name}{title}, scope {view.scope}, lead {view.lead_ms:g} ms")
     yield _variants_table(view, width)
     for start in range(0, len(view.leads_ms) if view.leads else 0, _LEADS_A_TABLE):
-        yield Padding(_leads_table(view, start), (1, 0, 0, 0))
+        yield Padding(_leads_table(view, start), (1, 0, 0, 0), expand=False)
     yield from (_indented(Text(note)) for note in view.notes)
 
 
@@ -80,7 +80,8 @@ def _variants_table(view: WorkloadView, width: int) -> Table:
     wide = not view.modelled and width >= WIDE
     if wide:
         _number_columns(table, ["98 % interval\nof difference"])
-    _number_columns(table, ["idle us\nmodelled" if view.modelled else "device\nidle us"])
+    if _idle_known(view):
+        _number_columns(table, ["idle us\nmodelled" if view.modelled else "device\nidle us"])
     if not view.modelled:
         table.add_column("bound" if wide else "bound\nby", no_wrap=True)
     for row in view.rows:
@@ -101,10 +102,15 @@ def _variant_cells(row: VariantRow, view: WorkloadView, wide: bool) -> list[str 
     ]
     if wide:
         cells.append(interval(found) if found else "")
-    cells.append(microseconds(row.device_idle_ns))
+    if _idle_known(view):
+        cells.append(microseconds(row.device_idle_ns))
     if not view.modelled:
         cells.append((row.bound if wide else row.bound.removesuffix("-bound")) or NONE)
     return cells
+
+
+def _idle_known(view: WorkloadView) -> bool:
+    return any(row.device_idle_ns is not None for row in view.rows)
 
 
 def _difference_cell(found: Difference | None, is_baseline: bool, stacked: bool = False) -> str:
@@ -143,7 +149,7 @@ def _sites(sites: list[SiteView], anything_ran: bool) -> Iterator[RenderableType
             yield _indented(Text(site.code, style="bold", overflow="fold"))
         for reason in site.reasons:
             yield _indented(Text(f"{reason.kind}, {reason.op}, in {reason.range}"))
-            yield from (Padding(Text(count), (0, 0, 0, 4)) for count in reason.counts)
+            yield from (Padding(Text(count), (0, 0, 0, 4), expand=False) for count in reason.counts)
 
 
 def _comparison_table(rows: list[Row], width: int) -> Table:
@@ -176,11 +182,11 @@ def _sides(row: Row) -> tuple[Result | None, Result | None]:
 
 
 def _heading(text: str) -> RenderableType:
-    return Padding(Text(text, style="bold underline", overflow="fold"), (1, 0, 0, 0))
+    return Padding(Text(text, style="bold underline", overflow="fold"), (1, 0, 0, 0), expand=False)
 
 
 def _indented(text: Text) -> RenderableType:
-    return Padding(text, (0, 0, 0, 2))
+    return Padding(text, (0, 0, 0, 2), expand=False)
 
 
 def _styled(word: str) -> Text:

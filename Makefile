@@ -1,0 +1,71 @@
+# mtp-bench: everything a person or CI does. `make run` is the whole of it on a fresh clone.
+#
+# PYTHON   interpreter for the virtual environments, and for gpu-check (default: python3)
+# PIP_ARGS further arguments of pip, an index say
+
+PYTHON ?= python3
+PIP_ARGS ?=
+VENV := .venv
+VENV_CUDA := .venv-cuda
+BIN := $(VENV)/bin
+BIN_CUDA := $(VENV_CUDA)/bin
+
+# Releases whose own code the tests run ours beside, each unpacked into a folder of its own (tests/releases.py).
+RELEASES := verl-0.8.0 verl-0.9.1 \
+	megatron_core-0.14.0 megatron_core-0.15.3 megatron_core-0.17.1 megatron_core-0.18.2 megatron_core-0.19.2
+TORCH_CUDA := 2.14.1
+
+.PHONY: setup setup-cuda deps run test test-cuda lint types gpu-check bench clean
+
+run: setup
+	$(BIN)/mtp-bench run $(ARGS)
+
+setup: $(VENV)/.ready
+setup-cuda: $(VENV_CUDA)/.ready
+deps: $(addprefix .deps/,$(RELEASES))
+
+test: lint types deps
+	$(BIN)/python -m pytest tests -m "not gpu and not hostcuda"
+
+# The CUDA build of PyTorch over a CUDA runtime that does nothing: tools/hostcuda/README.md.
+test-cuda: setup-cuda
+	PYTHONPATH=. $(BIN_CUDA)/python tools/hostcuda/run.py -m pytest tests/hostcuda -m hostcuda
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup
+	$(BIN)/mypy
+
+# What a real GPU must show, in the environment that PYTHON belongs to: nothing is installed.
+gpu-check:
+	PYTHONPATH=. $(PYTHON) -m pytest tests/gpu -m gpu -s
+
+# What the README promises of mtp-bench itself: how long its help, first line and default run take.
+bench: setup
+	$(BIN)/python benchmarks/promises.py
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt $(PIP_ARGS) -e '.[dev]'
+	touch $@
+
+# megatron-core's own dependencies name no version of torch: without --no-deps they could not move it, but would add
+# packages that the CUDA tests do not need.
+$(VENV_CUDA)/.ready: constraints.txt
+	test -x $(BIN_CUDA)/python || $(PYTHON) -m venv $(VENV_CUDA)
+	grep -vE '^(torch|megatron-core|mypy|pandas-stubs|ruff)==' constraints.txt > $(VENV_CUDA)/constraints.txt
+	$(BIN_CUDA)/python -m pip install --quiet -c $(VENV_CUDA)/constraints.txt $(PIP_ARGS) torch==$(TORCH_CUDA) \
+		numpy nvtx typer rich pandas pydantic scipy nvidia-ml-py packaging pytest pytest-timeout hypothesis
+	$(BIN_CUDA)/python -m pip install --quiet --no-deps $(PIP_ARGS) "$$(grep '^megatron-core==' constraints.txt)"
+	touch $@
+
+.deps/%: | $(VENV)/.ready
+	rm -rf .deps/.partial-$*
+	$(BIN)/python -m pip install --quiet --no-deps --ignore-requires-python --only-binary :all: $(PIP_ARGS) \
+		--target .deps/.partial-$* '$(subst -,==,$*)'
+	mv .deps/.partial-$* $@
+
+clean:
+	rm -rf $(VENV) $(VENV_CUDA) .deps build dist

@@ -1,0 +1,258 @@
+"""Comparing: differences that are true, verdicts that follow from them, and no number where none is allowed."""
+
+import itertools
+import json
+
+import pytest
+
+from mtp_bench.compare import compare, to_json
+from mtp_bench.differences import Difference, difference, verdict
+from mtp_bench.errors import InputError
+from mtp_bench.results import Cpu, DeviceInfo
+from tests import runs
+
+
+def one(found, **where):
+    rows = [row for row in found.rows if all(getattr(row, key) == value for key, value in where.items())]
+    assert len(rows) == 1
+    return rows[0]
+
+
+def both(first, second, **options):
+    return compare([("a", first), ("b", second)], **options)
+
+
+def test_variants_of_a_run_are_compared_with_original_at_the_same_lead():
+    found = compare([("a", runs.modelled_run())])
+    assert len(found.rows) == 2 * 3 * 4
+    row = one(found, workload="packed-sft", candidate="host_lens", lead_ms=1.0)
+    assert (row.baseline, row.verdict, row.modelled) == ("original", "faster", True)
+    assert row.difference.ns == pytest.approx(-140_000)
+    assert (row.difference.low, row.difference.high) == (None, None)
+    assert row.difference.ratio == pytest.approx(10_100 / 10_240)
+    assert [(change.line, change.count) for change in row.removed] == [(300, -32)]
+    assert row.added == ()
+
+
+def test_another_variant_can_be_the_baseline():
+    found = compare([("a", runs.modelled_run([0.0]))], baseline="sync_free")
+    assert {row.candidate for row in found.rows} == {"original", "patched", "host_lens", "boundary_roll"}
+    assert one(found, workload="padded-sft", candidate="patched").difference.ns == pytest.approx(16_500)
+
+
+def test_a_baseline_that_was_not_run_is_named_with_the_nearest():
+    with pytest.raises(InputError, match="--baseline 'patchd': no such variant in this run; did you mean 'patched'"):
+        compare([("a", runs.modelled_run())], baseline="patchd")
+
+
+def test_the_first_variant_is_the_baseline_where_original_was_not_run():
+    found = compare([("a", runs.run([runs.result("patched"), runs.result("sync_free")]))])
+    assert [(row.baseline, row.candidate) for row in found.rows] == [("patched", "sync_free")]
+
+
+def test_samples_of_one_run_are_paired_by_round():
+    """Steps of 10 ms drift by 40 us and the guard costs 30: paired by round, the interval does not see the drift."""
+    row = one(compare([("a", runs.measured_run())], baseline="sync_free"), candidate="patched")
+    assert row.difference.ns == pytest.approx(30_000)
+    assert (row.difference.low, row.difference.high) == (pytest.approx(30_000), pytest.approx(30_000))
+    assert row.verdict == "slower"
+
+
+def test_rounds_count_not_positions():
+    base = runs.time(1.0, 2.0, 3.0, modelled=False, round=[0, 1, 2])
+    cand = runs.time(13.0, 11.0, 12.0, modelled=False, round=[2, 0, 1])
+    found = difference(base, cand, paired=True)
+    assert (found.ns, found.low, found.high) == (10_000, 10_000, 10_000)
+
+
+def test_throttled_windows_are_left_out_and_counted():
+    base = runs.time(10.0, 10.0, 10.0, 90.0, modelled=False, throttled=[False, False, False, True])
+    cand = runs.time(12.0, 12.0, 12.0, 12.0, modelled=False)
+    found = difference(base, cand, paired=True)
+    assert (found.ns, found.high, found.dropped) == (2_000, 2_000, 1)
+
+
+@pytest.mark.parametrize(
+    ("low_us", "high_us", "baseline_us", "expected"),
+    [
+        (-9, 9, 1_000, "same"),
+        (2, 9, 1_000, "same"),
+        (20, 40, 1_000, "slower"),
+        (1, 40, 1_000, "slower"),
+        (-40, -1, 1_000, "faster"),
+        (-40, 40, 1_000, "unclear"),
+        (-40, 40, 10_000, "same"),
+        (20, 40, 10_000, "slower"),
+    ],
+)
+def test_interval_and_threshold_alone_decide(low_us, high_us, baseline_us, expected):
+    middle = (low_us + high_us) / 2
+    found = Difference(middle * 1e3, low_us * 1e3, high_us * 1e3, 1.0, None, None)
+    assert verdict(found, baseline_us * 1e3, modelled=False)[0] == expected
+
+
+def test_one_measured_window_says_nothing():
+    slow, fast = (runs.result(v, time=runs.time(us, modelled=False)) for v, us in (("original", 2.0), ("mine", 1.0)))
+    row = compare([("a", runs.run([slow, fast], environment=runs.environment(device=runs.GPU)))]).rows[0]
+    assert (row.verdict, row.reason) == ("unclear", "fewer than 2 windows")
+
+
+def test_two_runs_are_compared_variant_by_variant():
+    found = both(runs.modelled_run([0.0]), runs.modelled_run([0.0]))
+    assert len(found.rows) == 10
+    assert {row.verdict for row in found.rows} == {"same"}
+    assert (found.rows[0].baseline, found.rows[0].candidate) == ("original (a)", "original (b)")
+    assert found.environment_differences == ()
+    assert found.exit_code == 0
+
+
+def test_what_differs_between_the_environments_is_listed():
+    other = runs.modelled_run([0.0]).model_copy(
+        update={"environment": runs.environment(megatron_core="0.19.2", torch="2.14.1")}
+    )
+    found = both(runs.modelled_run([0.0]), other)
+    assert found.environment_differences == ("torch: 2.13.0 (a), 2.14.1 (b)", "megatron_core: 0.16.1 (a), 0.19.2 (b)")
+    assert found.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"device": runs.GPU.model_copy(update={"name": "NVIDIA A100"})}, "different device"),
+        ({"device": DeviceInfo(kind="sim", name="h100", modelled=True)}, "different device"),
+        ({"device": runs.GPU, "packages": {"mtp-bench": "0.2.0"}}, "different mtp-bench version"),
+        ({"device": runs.GPU, "cpu": Cpu(model="Another CPU", count=8, affinity=8)}, "different CPU"),
+        ({"device": runs.GPU, "cpu": Cpu(model="Example CPU", count=8, affinity=2)}, "different affinity"),
+        (
+            {"device": runs.GPU, "cuda_env": {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}},
+            "different CUDA_DEVICE_MAX_CONNECTIONS",
+        ),
+    ],
+)
+def test_what_cannot_be_compared_has_no_number_and_exit_code_3(changes, reason):
+    other = runs.measured_run().model_copy(update={"environment": runs.environment(**changes)})
+    found = both(runs.measured_run(), other)
+    assert {(row.verdict, row.reason, row.difference) for row in found.rows} == {("incomparable", reason, None)}
+    assert found.exit_code == 3
+
+
+def test_the_machine_under_a_model_does_not_matter():
+    other = runs.modelled_run([0.0]).model_copy(
+        update={"environment": runs.environment(cpu=Cpu(model="Another CPU", count=1, affinity=1))}
+    )
+    assert both(runs.modelled_run([0.0]), other).exit_code == 0
+
+
+def test_another_workload_of_the_same_name_is_incomparable_and_says_which_key():
+    other = runs.modelled_run([0.0])
+    other.workloads["packed-sft"] = {**other.workloads["packed-sft"], "hidden_size": 64, "title": "another title"}
+    row = one(both(runs.modelled_run([0.0]), other), workload="packed-sft", candidate="patched (b)")
+    assert (row.verdict, row.reason) == ("incomparable", "different workload: hidden_size")
+    assert row.difference is None
+    assert row.candidate_result.syncs.count == 33
+
+
+def test_a_variant_of_one_side_only_or_failed_is_incomparable_with_its_reason():
+    first = runs.run([runs.result("original"), runs.result("mine")])
+    second = runs.run([runs.result("original"), runs.result("mine", status="failed", time=None), runs.result("new")])
+    found = both(first, second)
+    assert {(row.candidate, row.verdict, row.reason) for row in found.rows} == {
+        ("original (b)", "same", "within 10 us"),
+        ("mine (b)", "incomparable", "mine (b) failed"),
+        ("new (b)", "incomparable", "new (a) is not in the run"),
+    }
+    assert found.exit_code == 3
+
+
+def test_a_variant_skipped_on_both_sides_is_no_row():
+    skipped = runs.run([runs.result("original"), runs.result("mine", status="skipped", time=None)])
+    assert [row.candidate for row in both(skipped, skipped).rows] == ["original (b)"]
+
+
+def test_lines_that_moved_are_added_and_removed():
+    before = runs.run([runs.result("patched", syncs=runs.syncs(runs.site(1, line=40), runs.site(8, line=50)))])
+    after = runs.run([runs.result("patched", syncs=runs.syncs(runs.site(2, line=40), runs.site(8, line=55)))])
+    row = both(before, after).rows[0]
+    assert [(change.line, change.count) for change in row.added] == [(40, 1), (55, 8)]
+    assert [(change.line, change.count) for change in row.removed] == [(50, -8)]
+
+
+def test_gates():
+    first = runs.run([runs.result("mine", time=runs.time(10_000.0))])
+    worse = runs.run(
+        [runs.result("mine", time=runs.time(10_100.0), syncs=runs.syncs(runs.site(3)), numerics=runs.numerics("nan"))]
+    )
+    assert both(first, worse).exit_code == 0
+    found = both(first, worse, gates=["slower", "syncs", "values"])
+    assert found.exit_code == 1
+    assert found.failures == (
+        "mine (b) on packed-sft at lead 1 ms: slower than mine (a) by 100.0 us a step",
+        "mine (b) on packed-sft at lead 1 ms: 3 syncs a step, mine (a) has 0",
+        "mine (b) on packed-sft at lead 1 ms: values nan, those of mine (a) close",
+    )
+    assert both(worse, first, gates=["slower", "syncs", "values"]).exit_code == 0
+
+
+def test_equal_to_close_is_no_regression_of_values():
+    equal, close = (runs.run([runs.result("mine", numerics=runs.numerics(status))]) for status in ("equal", "close"))
+    assert both(equal, close, gates=["values"]).exit_code == 0
+
+
+def test_a_gate_on_time_that_cannot_tell_is_3_not_0():
+    noisy = [10_000.0, 12_000.0] * 10
+    runs_ = [
+        runs.run(
+            [runs.result("mine", time=runs.time(*us, modelled=False))], environment=runs.environment(device=runs.GPU)
+        )
+        for us in (noisy, noisy[::-1])
+    ]
+    assert both(*runs_).rows[0].verdict == "unclear"
+    assert both(*runs_, gates=["slower"]).exit_code == 3
+    assert both(*runs_, gates=["syncs"]).exit_code == 0
+
+
+def test_an_unknown_gate_and_a_baseline_of_two_runs_are_refused():
+    with pytest.raises(InputError, match="--fail-on 'slow': use slower, syncs, values"):
+        compare([("a", runs.modelled_run())], gates=["slow"])
+    with pytest.raises(InputError, match="of several runs the first is the baseline"):
+        both(runs.modelled_run(), runs.modelled_run(), baseline="original")
+
+
+def test_json_has_the_names_that_scripts_rely_on_and_no_nan():
+    found = to_json(compare([("a", runs.modelled_run([0.0]))]))
+    json.dumps(found, allow_nan=False)
+    assert list(found) == ["schema_version", "rows", "environment_differences", "gate"]
+    names = {
+        "workload",
+        "scope",
+        "baseline",
+        "candidate",
+        "modelled",
+        "ratio",
+        "ci",
+        "p",
+        "verdict",
+        "reason",
+        "syncs",
+        "values",
+    }
+    assert names <= set(found["rows"][0])
+    assert set(found["rows"][0]["syncs"]) == {"baseline", "candidate", "added", "removed"}
+    assert found["gate"] == {"passed": True, "failures": []}
+
+
+def test_the_interval_of_the_ratio_holds_the_ratio():
+    found = to_json(compare([("a", runs.measured_run())], baseline="sync_free"))
+    for row in found["rows"]:
+        assert row["ci"][0] <= row["ratio"] <= row["ci"][1]
+
+
+def test_the_order_of_samples_of_two_runs_does_not_change_the_verdict():
+    us = [10_000.0 + 7 * (i % 6) for i in range(12)]
+    environment = runs.environment(device=runs.GPU)
+    sides = [
+        runs.run([runs.result("mine", time=runs.time(*values, modelled=False))], environment=environment)
+        for values in (us, us[::-1])
+    ]
+    verdicts = {both(*pair).rows[0].verdict for pair in itertools.permutations(sides, 2)}
+    assert verdicts == {"same"}

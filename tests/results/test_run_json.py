@@ -1,0 +1,209 @@
+"""run.json: written whole, read back the same, and refused in one line where it is no run."""
+
+import json
+import math
+import os
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from mtp_bench.errors import InputError
+from mtp_bench.results import Run, Syncs, Time, load_run
+from mtp_bench.syncs import Frame, Sync
+from tests import runs
+
+
+@pytest.fixture
+def written(tmp_path):
+    return runs.modelled_run().write(tmp_path / "run")
+
+
+def test_a_run_is_read_back_as_it_was_written(written):
+    assert load_run(written) == load_run(written.parent) == runs.modelled_run()
+
+
+def test_the_names_that_scripts_rely_on(written):
+    top = json.loads(written.read_text())
+    assert list(top) == ["schema_version", "created_at", "command", "seed", "environment", "workloads", "results"]
+    assert {"torch", "megatron_core", "verl", "python", "cpu", "cuda_env", "device", "git", "packages"} == set(
+        top["environment"]
+    )
+    assert {"kind", "name", "modelled", "driver", "cuda"} <= set(top["environment"]["device"])
+    first = top["results"][0]
+    assert {
+        "workload",
+        "variant",
+        "scope",
+        "harness",
+        "lead_ms",
+        "device",
+        "status",
+        "error",
+        "numerics",
+        "syncs",
+        "graph_capture",
+        "ops",
+        "memory",
+        "time",
+        "warnings",
+    } <= set(first)
+    assert {
+        "modelled",
+        "profiled",
+        "step_ns",
+        "round",
+        "host_ns",
+        "lead_ns",
+        "sm_clock_mhz",
+        "throttled",
+        "stop_reason",
+    } <= set(first["time"])
+    patched = next(r for r in top["results"] if r["variant"] == "patched")
+    assert {
+        "file",
+        "line",
+        "function",
+        "code",
+        "op",
+        "kind",
+        "phase",
+        "range",
+        "stack",
+        "count",
+        "blocked_ns",
+        "device_idle_ns",
+        "saves_ns",
+        "seen_by",
+    } == set(patched["syncs"]["sites"][0])
+
+
+def test_numbers_that_are_not_finite_are_texts_in_json_and_numbers_in_python(tmp_path):
+    nan = runs.numerics("nan", logged_loss=[math.nan], max_rel_err_grad=math.inf, grad_scale=-math.inf)
+    path = runs.run([runs.result("original", numerics=nan)]).write(tmp_path)
+    kept = json.loads(path.read_text(), parse_constant=pytest.fail)["results"][0]["numerics"]
+    assert (kept["logged_loss"], kept["max_rel_err_grad"], kept["grad_scale"]) == (["nan"], "inf", "-inf")
+    back = load_run(path).results[0].numerics
+    assert math.isnan(back.logged_loss[0])
+    assert (back.max_rel_err_grad, back.grad_scale) == (math.inf, -math.inf)
+
+
+def test_writing_replaces_the_file_in_one_step_and_leaves_nothing_beside_it(written):
+    before = written.stat().st_ino
+    runs.run().write(written.parent)
+    assert written.stat().st_ino != before
+    assert os.listdir(written.parent) == ["run.json"]
+
+
+def test_a_folder_that_cannot_be_written_is_said_so(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"cannot write to .*file: .*; choose another folder with --out"):
+        runs.run().write(tmp_path / "file")
+    with pytest.raises(InputError, match=r"cannot write to /proc/none: .*; choose another folder with --out"):
+        runs.run().write(Path("/proc/none"))
+
+
+@pytest.mark.parametrize("share", [0.02, 0.5, 0.9, 0.999])
+def test_a_file_that_is_cut_off_is_said_so(written, share):
+    text = written.read_text().rstrip()
+    written.write_text(text[: int(len(text) * share)])
+    with pytest.raises(InputError, match=r"run\.json:\d+: (cut off: the file ends in the middle|not JSON)") as error:
+        load_run(written)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"run\.json:1: not JSON"),
+        ("schema: 1", r"run\.json:1: not JSON"),
+        ("[]", "not a run of mtp-bench: it has no schema_version"),
+        ("{}", "not a run of mtp-bench: it has no schema_version"),
+        ('{"schema_version": "1"}', "not a run of mtp-bench: it has no schema_version"),
+        ('{"schema_version": 2}', r"written by a newer mtp-bench \(schema_version 2, this one reads up to 1\)"),
+        ('{"schema_version": 1}', "created_at: Field required"),
+        ('{"schema_version": 0}', "schema_version: "),
+    ],
+)
+def test_a_file_that_is_no_run_is_said_so(tmp_path, text, message):
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(InputError, match=message):
+        load_run(tmp_path)
+
+
+def test_binary_and_missing_files_are_said_so(tmp_path):
+    (tmp_path / "run.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="not JSON: not a text file"):
+        load_run(tmp_path)
+    with pytest.raises(InputError, match=r"no such run; give a run\.json or the folder that holds one"):
+        load_run(tmp_path / "none")
+
+
+def test_a_wrong_value_is_named_with_its_place(written):
+    top = json.loads(written.read_text())
+    top["results"][3]["status"] = "fine"
+    written.write_text(json.dumps(top))
+    with pytest.raises(
+        InputError, match=r"run\.json: results\[3\]\.status: Input should be 'ok', 'failed' or 'skipped'"
+    ):
+        load_run(written)
+
+
+def test_a_key_that_the_schema_does_not_know_is_refused(written):
+    top = json.loads(written.read_text())
+    top["results"][0]["time"]["step_us"] = [1.0]
+    written.write_text(json.dumps(top))
+    with pytest.raises(InputError, match=r"results\[0\]\.time\.step_us: Extra inputs are not permitted"):
+        load_run(written)
+
+
+def test_the_arrays_of_time_have_one_length():
+    with pytest.raises(ValueError, match="round has 3 entries and step_ns 2"):
+        runs.time(1.0, 2.0, round=[0, 1, 2])
+
+
+def test_syncs_are_summed_by_site_and_phase():
+    frame = Frame("a.py", 3, "f", "/x/a.py")
+    seen = [
+        Sync("item", "aten::item", (frame,), "forward", ("step", "forward"), blocked_ns=5, device_idle_ns=None),
+        Sync("item", "aten::item", (frame,), "forward", ("step", "forward"), blocked_ns=7, device_idle_ns=None),
+        Sync("item", "aten::item", (frame,), "backward", ("step", "backward")),
+    ]
+    found = Syncs.of(seen, {"sim": 3, "torch": 2})
+    assert (found.count, found.blocked_ns, found.device_idle_ns, found.agreed) == (3, 12, None, False)
+    assert [(site.phase, site.count, site.blocked_ns) for site in found.sites] == [
+        ("forward", 2, 12),
+        ("backward", 1, None),
+    ]
+
+
+def test_the_frame_has_a_row_a_sample_and_one_for_a_result_without_times():
+    failed = runs.result("mine", status="failed", error="ValueError: no", time=None, syncs=None, numerics=None)
+    frame = runs.run([runs.result("original", time=runs.time(1.0, 2.0)), failed]).to_frame()
+    assert list(frame.variant) == ["original", "original", "mine"]
+    assert list(frame["sample"][:2]) == [0, 1]
+    assert frame["sample"].isna().tolist() == [False, False, True]
+    assert list(frame.step_ns[:2]) == [1000.0, 2000.0]
+    assert list(frame.status) == ["ok", "ok", "failed"]
+    assert (
+        frame.groupby(["workload", "variant", "scope", "lead_ms"]).step_ns.median()[
+            "packed-sft", "original", "loss", 1.0
+        ]
+        == 1500
+    )
+
+
+def test_the_frame_of_an_empty_run_is_empty():
+    frame = runs.run().to_frame()
+    assert isinstance(frame, pd.DataFrame)
+    assert len(frame) == 0
+
+
+def test_times_need_a_sample():
+    with pytest.raises(ValueError, match="step_ns"):
+        Time(modelled=True, step_ns=[], round=[], host_ns=[], lead_ns=[], sm_clock_mhz=[], throttled=[])
+
+
+def test_a_run_of_another_schema_cannot_be_made():
+    with pytest.raises(ValueError, match="schema_version"):
+        Run(schema_version=2, created_at="", command="", seed=0, environment=runs.environment(), workloads={})
