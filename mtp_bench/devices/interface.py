@@ -98,6 +98,10 @@ class Device(Protocol):
         """Time ``steps`` back-to-back steps, each with ``lead_ms`` of device work queued before it (not counted)."""
         ...
 
+    def export_trace(self, step: Step, path: str) -> None:
+        """Write the timeline of one step to ``path`` as a Chrome trace (JSON): modelled on sim, Kineto's on CUDA."""
+        ...
+
 
 def resolve(spec: str) -> Device:
     """Return the device that ``spec`` names: ``auto``, ``cuda``, ``cuda:N``, ``sim`` or ``sim:PROFILE``.
