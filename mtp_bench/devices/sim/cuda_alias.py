@@ -19,7 +19,7 @@ import torch.utils._device
 from mtp_bench.devices.sim import cuda_functions
 from mtp_bench.devices.sim.patching import Patches
 from mtp_bench.devices.sim.profile import DeviceProfile
-from mtp_bench.devices.sim.special import is_pinned, mark_pinned
+from mtp_bench.devices.sim.pinned import is_pinned, mark_pinned
 from mtp_bench.devices.sim.tensor import SimTensor
 
 _LIKE = ("zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "randint_like")

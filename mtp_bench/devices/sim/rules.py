@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from mtp_bench.devices.sim.pinned import is_pinned
 from mtp_bench.devices.sim.tensor import SimTensor
 
 Args = tuple[Any, ...]
@@ -30,6 +31,10 @@ class Rule:
         return self.count if self.count.__class__ is int else self.count(args, kwargs)  # type: ignore[operator,return-value]
 
 
+_MASKS = (torch.bool, torch.uint8)
+_MAIN = "aten/src/ATen/native"  # paths of PyTorch's sources, v2.13
+
+
 def _on_device(value: Any) -> bool:
     return isinstance(value, SimTensor)
 
@@ -38,38 +43,215 @@ def _on_host(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and not isinstance(value, SimTensor)
 
 
-def _blocking(args: Args, kwargs: Kwargs) -> bool:
-    return not (kwargs.get("non_blocking") or (len(args) > 2 and args[2] is True))
+def _non_blocking(args: Args, kwargs: Kwargs) -> bool:
+    return bool(kwargs.get("non_blocking") or (len(args) > 2 and args[2] is True))
 
 
-def _copy_dtoh(args: Args, kwargs: Kwargs) -> int:
-    return int(_on_host(args[0]) and _on_device(args[1]) and _blocking(args, kwargs) and args[1].numel() > 0)
+def _copy(from_host: bool, non_blocking: bool) -> Count:
+    """``target.copy_(source)`` across the border, with something to copy."""
+
+    def count(args: Args, kwargs: Kwargs) -> int:
+        target, source = args[0], args[1]
+        host, device = (source, target) if from_host else (target, source)
+        if not (_on_host(host) and _on_device(device)) or target.numel() == 0:
+            return 0
+        if _non_blocking(args, kwargs):
+            return int(non_blocking and not is_pinned(host))
+        return int(not non_blocking)
+
+    return count
 
 
-def _copy_htod(args: Args, kwargs: Kwargs) -> int:
-    return int(_on_device(args[0]) and _on_host(args[1]) and _blocking(args, kwargs) and args[1].numel() > 0)
+def _to_copy(to: str, non_blocking: bool) -> Count:
+    """``tensor.to(device)`` across the border."""
+
+    def count(args: Args, kwargs: Kwargs) -> int:
+        source, device = args[0], kwargs.get("device")
+        if device is None or device.type != to or source.numel() == 0 or _on_device(source) is (to == "sim"):
+            return 0
+        if _non_blocking(args, kwargs):
+            return int(non_blocking and not is_pinned(source))
+        return int(not non_blocking)
+
+    return count
 
 
-def _to_host(args: Args, kwargs: Kwargs) -> int:
-    device = kwargs.get("device")
-    return int(_on_device(args[0]) and device is not None and device.type == "cpu" and _blocking(args, kwargs) and args[0].numel() > 0)
+def _indices_to_host(indices: Any) -> int:
+    """A mask on the device: how many elements it picks is known there only."""
+    return sum(_on_device(index) and index.dtype in _MASKS for index in indices)
 
 
-def _to_device(args: Args, kwargs: Kwargs) -> int:
-    device = kwargs.get("device")
-    return int(_on_host(args[0]) and device is not None and device.type == "sim" and _blocking(args, kwargs) and args[0].numel() > 0)
+def _indices_to_device(indices: Any) -> int:
+    """Index tensors of the host are copied. A mask of the host is not: its indices go through pinned memory."""
+    return sum(_on_host(index) and index.dtype not in _MASKS for index in indices)
 
+
+def _becomes_masked_fill(args: Args, kwargs: Kwargs) -> bool:
+    """``x[mask] = number``: one device mask and a scalar of the host need no count of elements."""
+    value = args[2]
+    accumulate = kwargs.get("accumulate", args[3] if len(args) > 3 else False)
+    given = [index for index in args[1] if index is not None]
+    return (
+        not accumulate
+        and _on_host(value)
+        and value.numel() == 1
+        and len(given) == 1
+        and given[0].dtype in _MASKS
+        and _on_device(given[0])
+    )
+
+
+def _put_dynamic(args: Args, kwargs: Kwargs) -> int:
+    return 0 if _becomes_masked_fill(args, kwargs) else _indices_to_host(args[1])
+
+
+def _put_copies(args: Args, kwargs: Kwargs) -> int:
+    if _becomes_masked_fill(args, kwargs):
+        return 0
+    return _indices_to_device(args[1]) + int(_on_host(args[2]) and args[2].dim() == 0)
+
+
+def _unless_size_given(args: Args, kwargs: Kwargs) -> int:
+    return 0 if kwargs.get("output_size") is not None else 2
+
+
+def _unless_same(args: Args, kwargs: Kwargs) -> int:
+    left, right = args[0], args[1]
+    if left.shape != right.shape or left.numel() == 0 or left.is_set_to(right) or _same_memory(left, right):
+        return 0
+    return 1
+
+
+def _same_memory(left: torch.Tensor, right: torch.Tensor) -> bool:
+    if not (isinstance(left, SimTensor) and isinstance(right, SimTensor)) or left._storage is not right._storage:
+        return False
+    return left.storage_offset() == right.storage_offset() and left.stride() == right.stride()
+
+
+def _value_on_device(at: int) -> Count:
+    return lambda args, kwargs: int(_on_device(args[at] if len(args) > at else kwargs.get("value")))
+
+
+def _without_bounds(args: Args, kwargs: Kwargs) -> int:
+    low = args[2] if len(args) > 2 else kwargs.get("min", 0)
+    high = args[3] if len(args) > 3 else kwargs.get("max", 0)
+    return 2 if low == high else 0
+
+
+_HOSTCUDA = "counted on tools/hostcuda, PyTorch 2.14.1"
 
 RULES: tuple[Rule, ...] = (
-    Rule("aten::_local_scalar_dense", "item", 1, "reads one value into a Python number", ""),
-    Rule("aten::copy_", "dtoh", _copy_dtoh, "blocking copy", ""),
-    Rule("aten::copy_", "htod", _copy_htod, "blocking copy", ""),
-    Rule("aten::_to_copy", "dtoh", _to_host, "blocking copy", ""),
-    Rule("aten::_to_copy", "htod", _to_device, "blocking copy", ""),
-    Rule("aten::nonzero", "dynamic_shape", 1, "size", ""),
+    # Reading one value.
+    Rule(
+        "aten::_local_scalar_dense",
+        "item",
+        1,
+        "reads one value into a Python number: item(), bool(), int(), float(), a slice bound",
+        f"{_MAIN}/cuda/CUDAScalar.cu: memcpy_and_sync",
+    ),
+    Rule(
+        "aten::masked_fill_.Tensor",
+        "item",
+        _value_on_device(2),
+        "the fill value is read to pass it to the kernel",
+        f"{_MAIN}/cuda/Indexing.cu: value.item()",
+    ),
+    Rule(
+        "aten::index_fill_.int_Tensor",
+        "item",
+        _value_on_device(3),
+        "the fill value is read to pass it to the kernel",
+        f"{_MAIN}/TensorAdvancedIndexing.cpp: value.item()",
+    ),
+    # Copies across the border, one sync a copy: cudaMemcpyAsync and then cudaStreamSynchronize.
+    Rule("aten::copy_", "dtoh", _copy(False, False), "blocking copy to the host", f"{_MAIN}/cuda/Copy.cu: memcpy_and_sync"),
+    Rule("aten::copy_", "htod", _copy(True, False), "blocking copy from the host", f"{_MAIN}/cuda/Copy.cu: memcpy_and_sync"),
+    Rule(
+        "aten::copy_",
+        "dtoh",
+        _copy(False, True),
+        "non_blocking into pageable memory of the caller: the driver waits inside the copy",
+        "CUDA Driver API, API synchronization behavior: asynchronous copies to pageable memory; no detector but a trace sees it",
+    ),
+    Rule(
+        "aten::copy_",
+        "htod_pageable_async",
+        _copy(True, True),
+        "non_blocking from pageable memory: staged by the driver, which may wait",
+        "CUDA Driver API, API synchronization behavior; not a wait to set_sync_debug_mode",
+    ),
+    Rule("aten::_to_copy", "dtoh", _to_copy("cpu", False), "blocking copy to the host", f"{_MAIN}/cuda/Copy.cu: memcpy_and_sync"),
+    Rule("aten::_to_copy", "htod", _to_copy("sim", False), "blocking copy from the host", f"{_MAIN}/cuda/Copy.cu: memcpy_and_sync"),
+    Rule(
+        "aten::_to_copy",
+        "htod_pageable_async",
+        _to_copy("sim", True),
+        "non_blocking from pageable memory: staged by the driver, which may wait",
+        "CUDA Driver API, API synchronization behavior; not a wait to set_sync_debug_mode",
+    ),
+    # Sizes that only the device knows.
+    Rule("aten::nonzero", "dynamic_shape", 1, "reads the number of nonzero elements", f"{_MAIN}/cuda/Nonzero.cu"),
+    Rule("aten::masked_select", "dynamic_shape", 1, "nonzero of the mask", f"{_MAIN}/cuda/IndexKernel.cpp"),
+    Rule(
+        "aten::index",
+        "dynamic_shape",
+        lambda args, kwargs: _indices_to_host(args[1]),
+        "a mask on the device is turned into indices by nonzero; index tensors need none",
+        f"{_MAIN}/TensorAdvancedIndexing.cpp: expandTensors",
+    ),
+    Rule(
+        "aten::index",
+        "htod",
+        lambda args, kwargs: _indices_to_device(args[1]),
+        "an index tensor of the host is copied; a mask of the host goes through pinned memory and does not wait",
+        f"{_MAIN}/TensorAdvancedIndexing.cpp: make_info",
+    ),
+    Rule(
+        "aten::_index_put_impl_",
+        "dynamic_shape",
+        _put_dynamic,
+        "as indexing; but `x[mask] = number` becomes masked_fill_",
+        f"{_MAIN}/TensorAdvancedIndexing.cpp: canDispatchToMaskedFill",
+    ),
+    Rule(
+        "aten::_index_put_impl_",
+        "htod",
+        _put_copies,
+        "index tensors and a scalar value of the host are copied",
+        f"{_MAIN}/TensorAdvancedIndexing.cpp: _index_put_impl_",
+    ),
+    Rule(
+        "aten::repeat_interleave.Tensor",
+        "dynamic_shape",
+        _unless_size_given,
+        "checks the smallest count and reads their sum, unless output_size is given",
+        f"{_MAIN}/Repeat.cpp",
+    ),
+    Rule("aten::_unique2", "dynamic_shape", 1, "reads the number of unique values", f"{_MAIN}/cuda/UniqueCub.cu"),
+    Rule("aten::unique_consecutive", "dynamic_shape", 1, "reads the number of unique values", f"{_MAIN}/cuda/Unique.cu"),
+    Rule("aten::bincount", "dynamic_shape", 2, "reads the smallest and the largest value", f"{_MAIN}/cuda/SummaryOps.cu"),
+    # Values that decide what the operator does.
+    Rule(
+        "aten::equal",
+        "data_dependent",
+        _unless_same,
+        "compares on the device and reads the verdict; another shape or the same memory is decided on the host",
+        f"{_MAIN}/cuda/Equal.cpp",
+    ),
+    Rule(
+        "aten::histc",
+        "data_dependent",
+        _without_bounds,
+        "reads smallest and largest value, unless bounds are given",
+        f"{_MAIN}/cuda/SummaryOps.cu",
+    ),
+    Rule("aten::_ctc_loss", "data_dependent", 4, "copies targets' lengths and offsets", _HOSTCUDA),
+    Rule("aten::_linalg_svd", "data_dependent", 2, "reads the solver's status and convergence", _HOSTCUDA),
+    Rule("aten::_linalg_eigh", "data_dependent", 1, "reads the solver's status", _HOSTCUDA),
+    Rule("c10d::barrier", "stream_sync", 1, "NCCL's barrier waits on the host", "torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp"),
 )
 
 
 def rules_for(base: str, overload: str) -> tuple[Rule, ...]:
     """The rows that apply to an operator overload."""
-    return tuple(rule for rule in RULES if rule.op in (base, f"{base}.{overload or 'default'}"))
+    return tuple(rule for rule in RULES if rule.op in (base, f"{base}.{overload}"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -40,17 +41,20 @@ def _switches() -> Iterator[None]:
     future = torch.__future__
     swapped = future.get_swap_module_params_on_conversion()
     multithreaded = torch.autograd.is_multithreading_enabled()
-    foreach = torch.utils._foreach_utils._foreach_supported_types
+    foreach_users = ("torch.utils._foreach_utils", "torch.optim.optimizer")
+    supported = [importlib.import_module(name)._foreach_supported_types for name in foreach_users]
     future.set_swap_module_params_on_conversion(True)
     torch.autograd.set_multithreading_enabled(False)  # backward keeps the caller's frames and ranges
-    foreach.append(SimTensor)  # else optimizers go one tensor at a time, which CUDA would not
+    for types in supported:
+        types.append(SimTensor)  # else optimizers and clipping go one tensor at a time, which CUDA would not
     patches = Patches()
     patches.wrap(torch.autograd, "_engine_run_backward", _raising_deferred)
     try:
         yield
     finally:
         patches.undo()
-        foreach.remove(SimTensor)
+        for types in supported:
+            types.remove(SimTensor)
         torch.autograd.set_multithreading_enabled(multithreaded)
         future.set_swap_module_params_on_conversion(swapped)
 

@@ -10,6 +10,7 @@ import torch
 
 from mtp_bench.devices.sim import shapes
 from mtp_bench.devices.sim.distributed import collective
+from mtp_bench.devices.sim.pinned import is_pinned, mark_pinned
 from mtp_bench.devices.sim.plans import Plan
 from mtp_bench.devices.sim.shapes import ShapeOnlyError
 from mtp_bench.devices.sim.state import STATE
@@ -104,17 +105,6 @@ def _nothing(plan: Plan, args: Args, kwargs: Kwargs) -> Any:
 
 def _is_pinned(plan: Plan, args: Args, kwargs: Kwargs) -> Any:
     return is_pinned(args[0])
-
-
-def mark_pinned(tensor: torch.Tensor) -> torch.Tensor:
-    """Take the host memory of ``tensor`` for page-locked from now on."""
-    tensor.untyped_storage()._sim_pinned = True  # type: ignore[attr-defined]
-    return tensor
-
-
-def is_pinned(tensor: torch.Tensor) -> bool:
-    """Whether the host memory of ``tensor`` is taken for page-locked."""
-    return not isinstance(tensor, SimTensor) and getattr(tensor.untyped_storage(), "_sim_pinned", False)
 
 
 Special = Callable[[Plan, Args, Kwargs], Any]

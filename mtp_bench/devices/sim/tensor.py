@@ -57,6 +57,20 @@ class SimTensor(torch.Tensor):
         """True: inside a session, ``cuda`` means the simulated device."""
         return True
 
+    def __setitem__(self, index: Any, value: Any) -> None:
+        # For CUDA, PyTorch makes the number a tensor of the host and then copies or fills; elsewhere one of the device.
+        if isinstance(value, (int, float, complex)):
+            value = torch.tensor(value, dtype=self.dtype)
+        super().__setitem__(index, value)
+
+    def type(self, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
+        """The legacy name, as CUDA's."""
+        name = super().type(dtype, non_blocking, **kwargs)
+        return name.replace("torch.sim.", "torch.cuda.") if isinstance(name, str) else name
+
+    def record_stream(self, stream: Any) -> None:
+        """Nothing to do: no memory is reused behind a stream's back."""
+
     def tolist(self) -> Any:
         """One blocking copy, as on CUDA, then a list."""
         return self.cpu().tolist()
