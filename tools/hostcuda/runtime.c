@@ -1,6 +1,7 @@
 /* The CUDA runtime but for memory: one device, its streams, events, graphs and kernels. */
 #include "hostcuda.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,15 +104,18 @@ cudaError_t cudaDeviceGetGraphMemAttribute(int d, enum cudaGraphMemAttributeType
 
 /* ---- graphs: enough to say whether a region can be captured ----
  * One capture at a time, and while it lasts every stream counts as captured, from every thread: a backward pass runs on
- * autograd's threads. A thread in relaxed mode (the NCCL watchdog, the caching allocator) may do as it likes. */
+ * autograd's threads. A thread may ask to be left alone: in relaxed mode altogether (the caching allocator), in
+ * thread-local mode by captures of others (the NCCL watchdog). */
 static _Atomic enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
 static atomic_ullong captures; /* so far; the number of the last is its id */
+static pthread_t capturer;
 static __thread enum cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
 
 int hostcuda_capturing(void) { return capture != cudaStreamCaptureStatusNone; }
 
 cudaError_t hostcuda_refuse_in_capture(void) {
   if (!hostcuda_capturing() || mode == cudaStreamCaptureModeRelaxed) return cudaSuccess;
+  if (mode == cudaStreamCaptureModeThreadLocal && !pthread_equal(pthread_self(), capturer)) return cudaSuccess;
   capture = cudaStreamCaptureStatusInvalidated;
   return cudaErrorStreamCaptureUnsupported;
 }
@@ -119,6 +123,7 @@ cudaError_t hostcuda_refuse_in_capture(void) {
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode m) {
   COUNT;
   captures++;
+  capturer = pthread_self();
   capture = cudaStreamCaptureStatusActive;
   return cudaSuccess;
 }
