@@ -33,6 +33,19 @@ from mtp_bench.syncs.model import Sync
 _WARNING = "called a synchronizing CUDA operation"
 _COPIES = frozenset({"aten::_to_copy", "aten::copy_", "aten::_copy_from", "aten::_copy_from_and_resize"})
 _INDEXING = frozenset({"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"})
+# These read an argument, or their result, by an `item` of their own, below the dispatch mode.
+_READ_A_SCALAR = frozenset(
+    {
+        "aten::_local_scalar_dense",
+        "aten::allclose",
+        "aten::index_fill",
+        "aten::index_fill_",
+        "aten::linspace",
+        "aten::logspace",
+        "aten::masked_fill",
+        "aten::masked_fill_",
+    }
+)
 
 
 @contextmanager
@@ -213,12 +226,13 @@ def _op_and_kind(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tu
     schema = getattr(func, "_schema", None)
     op = str(func) if schema is None else str(schema.name)  # a higher-order operator has no schema
     kind = "data_dependent"
-    if op == "aten::_local_scalar_dense":
+    if op in _READ_A_SCALAR:
         kind = "item"
     elif op in _COPIES:
         kind = "dtoh" if _on_device(_copy_ends(op, args, kwargs)[0]) else "htod"
-    elif op in _INDEXING and any(isinstance(index, torch.Tensor) and not _on_device(index) for index in args[1]):
-        kind = "htod"  # indices on the host are copied
+    elif op in _INDEXING:
+        # A mask on the device has to be counted; indices on the host have to be copied.
+        kind = "dynamic_shape" if all(_on_device(index) for index in args[1] if index is not None) else "htod"
     elif op.startswith("c10d::"):
         kind = "stream_sync"
     elif schema is not None and torch.Tag.dynamic_output_shape in func.tags:
