@@ -34,7 +34,7 @@ STARTED = {
 
 @pytest.fixture
 def invoke(monkeypatch, tmp_path):
-    """Run a command in an empty folder. ``invoke.run`` is what the runner returns, ``invoke.asked`` what it was asked."""
+    """Run a command in an empty folder. ``invoke.run`` is what the runner returns, ``invoke.asked`` what it got."""
     monkeypatch.chdir(tmp_path)
 
     def measure(**asked):
