@@ -44,7 +44,7 @@ class WorkloadView:
 
     name: str
     title: str
-    scope: str
+    scope: str  # "loss", or "step" with its harness
     lead_ms: float
     modelled: bool
     baseline: str
@@ -117,7 +117,7 @@ def _workload(run: Run, name: str) -> WorkloadView:
     return WorkloadView(
         name=name,
         title=str(keys.get("title", "")),
-        scope=of_workload[0].scope,
+        scope=_scope(of_workload[0]),
         lead_ms=lead_ms,
         modelled=run.environment.device.modelled,
         baseline=baseline,
@@ -128,6 +128,10 @@ def _workload(run: Run, name: str) -> WorkloadView:
         else (),
         notes=tuple(_notes(shown)),
     )
+
+
+def _scope(result: Result) -> str:
+    return f"step, harness {result.harness}" if result.scope == "step" else result.scope
 
 
 def _row(result: Result, baseline: Result | None) -> VariantRow:

@@ -197,6 +197,12 @@ def test_a_stand_in_is_named_in_the_first_line_of_scope_step():
     assert "stand-in" not in first_line(runs.modelled_run())
 
 
+def test_scope_step_names_its_harness():
+    step = runs.run([runs.result("original", scope="step", harness="verl", lead_ms=0.0)])
+    assert "packed-sft (SFT, packed row), scope step, harness verl, lead 0 ms" in shown(step)
+    assert "Scope step, harness verl, lead 0 ms" in markdown.run_report(step)
+
+
 def test_markdown_tables_are_tables():
     lines = markdown.run_report(runs.measured_run()).splitlines()
     tables = [line for line in lines if line.startswith("|")]
