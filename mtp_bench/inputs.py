@@ -37,8 +37,8 @@ def make_inputs(workload: Workload, device: torch.device) -> Inputs:
     dtype = DTYPES[workload.params_dtype]
     chunks = 1 + workload.mtp_num_layers
     hidden_size = workload.hidden_size
-    hidden_states = _normal((chunks * row_length, rows, hidden_size), 1.0, dtype, device, generator)
-    head_weight = _normal((workload.vocab_size, hidden_size), 1 / math.sqrt(hidden_size), dtype, device, generator)
+    hidden_states = normal((chunks * row_length, rows, hidden_size), 1.0, dtype, device, generator)
+    head_weight = normal((workload.vocab_size, hidden_size), 1 / math.sqrt(hidden_size), dtype, device, generator)
     return Inputs(
         hidden_states=hidden_states.requires_grad_(),
         head_weight=head_weight,
@@ -61,7 +61,7 @@ def _tokens(workload: Workload, layout: Layout, generator: torch.Generator) -> t
     return input_ids, labels
 
 
-def _normal(
+def normal(
     shape: tuple[int, ...], scale: float, dtype: torch.dtype, device: torch.device, generator: torch.Generator
 ) -> torch.Tensor:
     size = math.prod(shape)

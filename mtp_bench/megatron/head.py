@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from mtp_bench.inputs import DTYPES
+from mtp_bench.megatron.state import quiet
 
 if TYPE_CHECKING:
     from mtp_bench.workloads import Workload
@@ -24,8 +24,7 @@ def transformer_config(workload: Workload, *, dtype: torch.dtype | None = None, 
     from megatron.core.transformer.transformer_config import TransformerConfig
 
     dtype = dtype or DTYPES[workload.params_dtype]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about defaults of its own
+    with quiet():
         return TransformerConfig(
             num_layers=workload.num_layers,
             hidden_size=workload.hidden_size,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -42,6 +45,19 @@ class HostPlace:
     def backend(self) -> str:
         """Gloo."""
         return "gloo"
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep what Megatron warns about its own defaults while it builds something out of the user's terminal."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)
 
 
 class _NoRandomStates:
@@ -165,6 +181,7 @@ def _process_groups(backend: str) -> Iterator[None]:
     from megatron.core import parallel_state
 
     ours = not dist.is_initialized()
+    excepthook = sys.excepthook  # replaced by torch.distributed, once more with every group
     if ours and "RANK" in os.environ and "WORLD_SIZE" in os.environ:
         dist.init_process_group(backend)
     elif ours:
@@ -176,6 +193,7 @@ def _process_groups(backend: str) -> Iterator[None]:
     finally:
         if ours:
             dist.destroy_process_group()
+            sys.excepthook = excepthook
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import pytest
 import torch
@@ -38,6 +39,7 @@ def everything():
         "swap": torch.__future__.get_swap_module_params_on_conversion(),
         "environment": {name: value for name, value in os.environ.items() if name.startswith("NVTE_")},
         "process_group": dist.is_initialized(),
+        "excepthook": sys.excepthook,
         "cpu_random": torch.get_rng_state().tolist(),
     }
 
