@@ -79,12 +79,15 @@ def mask_of_sequence(mask: str | tuple[float, ...], length: int, first_token: in
     if not isinstance(mask, str):
         return mask[first_token : first_token + length]
     kind, _, amount = mask.partition(":")
-    masked = {
-        "full": lambda: 0,
-        "empty": lambda: length,
-        "prompt": lambda: int(float(amount) * length),
-        "tail": lambda: max(length - int(amount), 0),
-    }[kind]()
+    match kind:
+        case "full":
+            masked = 0
+        case "empty":
+            masked = length
+        case "prompt":
+            masked = int(float(amount) * length)
+        case _:  # tail
+            masked = max(length - int(amount), 0)
     return [0.0] * masked + [1.0] * (length - masked)
 
 
