@@ -40,7 +40,7 @@ types: setup
 
 # What a real GPU must show, in the environment that PYTHON belongs to: nothing is installed.
 gpu-check:
-	PYTHONPATH=. $(PYTHON) -m pytest tests/gpu -m gpu -s
+	PYTHONPATH=. $(PYTHON) -m tests.gpu.check
 
 # What the README promises of mtp-bench itself: how long its help, first line and default run take.
 bench: setup

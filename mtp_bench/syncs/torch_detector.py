@@ -150,7 +150,10 @@ class TorchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 stack.enter_context(self._trace_callbacks())
             else:
                 stack.enter_context(_replaced(torch.cuda.Event, "synchronize", self._before(self._event_wait)))
-                for name in ("_cuda_synchronize", "_accelerator_synchronizeDevice"):
+                for name in (
+                    "_cuda_synchronize",
+                    "_accelerator_synchronizeDevice",
+                ):  # torch.cuda's, torch.accelerator's
                     stack.enter_context(_replaced(torch._C, name, self._before(self._device_wait)))
             yield
 

@@ -1,6 +1,7 @@
 """`mtp-bench run --device cuda` end to end, on an imagined device whose kernels take 20 us."""
 
 import json
+import os
 import re
 import statistics
 import subprocess
@@ -52,6 +53,17 @@ def test_syncs_by_variant(run):
     assert padded == dict(zip(VARIANTS, (0, 1, 0, 0, 0, 0), strict=True))
 
 
+def test_the_same_lines_as_on_sim(run):
+    """In this build of PyTorch too, sim runs beside cuda, in processes of their own."""
+    modelled = mtp_bench.run(["packed-sft"], VARIANTS, "sim", set=SMALL, leads_ms=[1.0], values="shape")
+
+    def places(result):
+        return [(site.file, site.line, site.function, site.kind, site.range, site.count) for site in result.syncs.sites]
+
+    found = {name: places(result) for name, result in results(run, "packed-sft").items()}
+    assert found == {name: places(result) for name, result in results(modelled, "packed-sft").items()}
+
+
 def test_times_are_measured(run):
     for result in run.results:
         time = result.time
@@ -95,8 +107,6 @@ def test_packed_rolls_that_wait_cost_the_lead(run):
 
 
 def command(*arguments, **environment):
-    import os
-
     env = {**os.environ, "HOSTCUDA_READS": "1", **environment}
     return subprocess.run(
         [sys.executable, "-m", "mtp_bench", *arguments], capture_output=True, text=True, check=False, env=env

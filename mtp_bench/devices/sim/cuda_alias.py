@@ -164,7 +164,7 @@ def _redirect_torch_cuda(patches: Patches, profile: DeviceProfile) -> None:
             if name in ours:
                 patches.set(module, name, ours[name])
             elif _must_refuse(name, value):
-                patches.set(module, name, _refusal(f"torch.cuda.{name}"))
+                patches.set(module, name, _refusal(f"torch.cuda.{name}", value))
     for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
         patches.set(torch.cuda.nvtx, name, _no_range)
     patches.set(torch.cuda, "is_available", _is_available)
@@ -179,7 +179,8 @@ def _must_refuse(name: str, value: Any) -> bool:
     )
 
 
-def _refusal(name: str) -> Callable[..., Any]:
+def _refusal(name: str, original: FunctionType) -> Callable[..., Any]:
+    @functools.wraps(original)  # torch._dynamo, imported later, looks below the decorators of some
     def refuse(*args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(f"{name} is not supported on the simulated device")
 
