@@ -12,7 +12,7 @@ from mtp_bench.errors import InputError
 
 NAME = "sim"
 # C++ calls these with the Python key excluded, as torch.tensor(..., device=) does: the boxed fallback alone dies there.
-_DIRECT_KERNELS = ("_to_copy", "empty_strided", "copy_", "empty.memory_format")
+_DIRECT_KERNELS = ("_to_copy", "empty_strided", "copy_", "empty.memory_format", "_local_scalar_dense")
 _libraries: list[torch.library.Library] = []  # a library that is collected takes its kernels with it
 
 

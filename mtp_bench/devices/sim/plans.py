@@ -21,9 +21,12 @@ _WHOLE = frozenset(
     aten::randn_like aten::randint_like aten::binary_cross_entropy_with_logits aten::t_ aten::transpose_ aten::squeeze_
     aten::squeeze_.dim aten::squeeze_.dims aten::unsqueeze_ aten::nan_to_num aten::nan_to_num_ aten::logsumexp
     aten::resize_as_ aten::cummax aten::cummin aten::logcumsumexp aten::view.dtype aten::_lazy_clone aten::norm.Scalar
+    aten::as_strided_ aten::bernoulli.p aten::diag_embed aten::new_empty_strided aten::slice_scatter aten::select_scatter
+    aten::diagonal_scatter aten::as_strided_scatter aten::lift_fresh_copy aten::pixel_shuffle aten::pixel_unshuffle
     aten::norm.ScalarOpt_dtype aten::_fw_primal aten::_has_same_storage_numel aten::mode.values aten::kthvalue
     """.split()
 )
+_COMPOSITE_KEYS = ("CompositeExplicitAutograd", "CompositeImplicitAutograd", "CompositeExplicitAutogradNonFunctional")
 # These write every element of their first argument, whatever it held.
 _OVERWRITES = frozenset({"aten::zero_", "aten::fill_", "aten::copy_", "aten::normal_", "aten::uniform_", "aten::random_"})
 # The result takes its shape from the first argument, and none of its values.
@@ -134,7 +137,10 @@ def _is_composite(op: Any, name: str, base: str) -> bool:
     """Whether CUDA has no kernel of its own for it, so that its parts are what CUDA dispatches."""
     if not base.startswith("aten::") or base.startswith("aten::_foreach_") or name in _WHOLE or base in _WHOLE:
         return False
+    # Taken apart, these hand a number to an overload that takes tensors, which Python cannot pass on as one.
+    if name.split(".")[-1].startswith("Scalar") and base not in {"aten::linspace", "aten::logspace"}:
+        return False
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     if has(op.name(), "CPU"):
         return False
-    return bool(has(op.name(), "CompositeExplicitAutograd") or has(op.name(), "CompositeImplicitAutograd"))
+    return any(has(op.name(), key) for key in _COMPOSITE_KEYS)

@@ -32,6 +32,7 @@ class Rule:
 
 
 _MASKS = (torch.bool, torch.uint8)
+_HOSTCUDA = "counted on tools/hostcuda, PyTorch 2.14.1"
 _MAIN = "aten/src/ATen/native"  # paths of PyTorch's sources, v2.13
 
 
@@ -83,7 +84,7 @@ def _indices_to_host(indices: Any) -> int:
 
 def _indices_to_device(indices: Any) -> int:
     """Index tensors of the host are copied. A mask of the host is not: its indices go through pinned memory."""
-    return sum(_on_host(index) and index.dtype not in _MASKS for index in indices)
+    return sum(_on_host(index) and index.dtype not in _MASKS and index.numel() > 0 for index in indices)
 
 
 def _becomes_masked_fill(args: Args, kwargs: Kwargs) -> bool:
@@ -112,7 +113,7 @@ def _put_copies(args: Args, kwargs: Kwargs) -> int:
 
 
 def _unless_size_given(args: Args, kwargs: Kwargs) -> int:
-    return 0 if kwargs.get("output_size") is not None else 2
+    return 0 if kwargs.get("output_size") is not None or args[0].numel() == 0 else 2
 
 
 def _unless_same(args: Args, kwargs: Kwargs) -> int:
@@ -135,10 +136,30 @@ def _value_on_device(at: int) -> Count:
 def _without_bounds(args: Args, kwargs: Kwargs) -> int:
     low = args[2] if len(args) > 2 else kwargs.get("min", 0)
     high = args[3] if len(args) > 3 else kwargs.get("max", 0)
-    return 2 if low == high else 0
+    return 2 if low == high and args[0].numel() else 0
 
 
-_HOSTCUDA = "counted on tools/hostcuda, PyTorch 2.14.1"
+def _unless_empty(count: int) -> Count:
+    return lambda args, kwargs: count if args[0].numel() else 0
+
+
+def _scalars_to_device(args: Args, kwargs: Kwargs) -> int:
+    return sum(_on_host(value) for value in args[1:])
+
+
+def _pairs_to_copy(args: Args, kwargs: Kwargs) -> int:
+    if kwargs.get("non_blocking") or (len(args) > 2 and args[2]):
+        return 0
+    return sum(_on_device(target) and _on_host(source) for target, source in zip(args[0], args[1], strict=True))
+
+
+def _sorts_to_search(args: Args, kwargs: Kwargs) -> int:
+    """Above this size torch.isin sorts instead of comparing all with all."""
+    elements, tests = args[0].numel(), args[1].numel()
+    if tests < int(10.0 * elements**0.145):
+        return 0
+    return 1 if kwargs.get("assume_unique") else 3
+
 
 RULES: tuple[Rule, ...] = (
     # Reading one value.
@@ -227,9 +248,28 @@ RULES: tuple[Rule, ...] = (
         "checks the smallest count and reads their sum, unless output_size is given",
         f"{_MAIN}/Repeat.cpp",
     ),
-    Rule("aten::_unique2", "dynamic_shape", 1, "reads the number of unique values", f"{_MAIN}/cuda/UniqueCub.cu"),
-    Rule("aten::unique_consecutive", "dynamic_shape", 1, "reads the number of unique values", f"{_MAIN}/cuda/Unique.cu"),
-    Rule("aten::bincount", "dynamic_shape", 2, "reads the smallest and the largest value", f"{_MAIN}/cuda/SummaryOps.cu"),
+    Rule("aten::_unique2", "dynamic_shape", _unless_empty(1), "reads the number of unique values", f"{_MAIN}/cuda/UniqueCub.cu"),
+    Rule(
+        "aten::unique_consecutive",
+        "dynamic_shape",
+        _unless_empty(1),
+        "reads the number of unique values; with dim inside Thrust, which set_sync_debug_mode does not see",
+        f"{_MAIN}/cuda/Unique.cu; {_HOSTCUDA}",
+    ),
+    Rule(
+        "aten::unique_dim",
+        "dynamic_shape",
+        _unless_empty(1),
+        "reads the number of unique rows inside Thrust, which set_sync_debug_mode does not see",
+        f"{_MAIN}/cuda/Unique.cu; {_HOSTCUDA}",
+    ),
+    Rule(
+        "aten::bincount",
+        "dynamic_shape",
+        _unless_empty(2),
+        "reads the smallest and the largest value",
+        f"{_MAIN}/cuda/SummaryOps.cu",
+    ),
     # Values that decide what the operator does.
     Rule(
         "aten::equal",
@@ -245,7 +285,32 @@ RULES: tuple[Rule, ...] = (
         "reads smallest and largest value, unless bounds are given",
         f"{_MAIN}/cuda/SummaryOps.cu",
     ),
-    Rule("aten::_ctc_loss", "data_dependent", 4, "copies targets' lengths and offsets", _HOSTCUDA),
+    Rule(
+        "aten::where.self",
+        "htod",
+        _scalars_to_device,
+        "a scalar tensor of the host beside a condition on the device is copied",
+        f"{_MAIN}/TensorCompare.cpp: where_self_out",
+    ),
+    Rule("aten::_foreach_copy_", "htod", _pairs_to_copy, "each copy from the host is blocking", _HOSTCUDA),
+    Rule(
+        "aten::isin.Tensor_Tensor",
+        "dynamic_shape",
+        _sorts_to_search,
+        "many elements are searched by sorting, with unique() inside",
+        f"{_MAIN}/TensorCompare.cpp: isin_sorting",
+    ),
+    Rule(
+        "aten::searchsorted",
+        "data_dependent",
+        lambda args, kwargs: 2 if kwargs.get("sorter") is not None else 0,
+        "checks the smallest and largest index of the sorter",
+        f"{_MAIN}/BucketizationUtils.h",
+    ),
+    Rule("aten::linalg_matrix_exp", "data_dependent", 2, "reads norms to choose the degree", _HOSTCUDA),
+    Rule("aten::_ctc_loss.default", "data_dependent", 4, "copies lengths and offsets of the targets", _HOSTCUDA),
+    Rule("aten::_ctc_loss.Tensor", "data_dependent", 8, "reads lengths, and copies lengths and offsets", _HOSTCUDA),
+    Rule("aten::_ctc_loss_backward", "data_dependent", 3, "copies lengths and offsets of the targets", _HOSTCUDA),
     Rule("aten::_linalg_svd", "data_dependent", 2, "reads the solver's status and convergence", _HOSTCUDA),
     Rule("aten::_linalg_eigh", "data_dependent", 1, "reads the solver's status", _HOSTCUDA),
     Rule("c10d::barrier", "stream_sync", 1, "NCCL's barrier waits on the host", "torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp"),
@@ -254,4 +319,4 @@ RULES: tuple[Rule, ...] = (
 
 def rules_for(base: str, overload: str) -> tuple[Rule, ...]:
     """The rows that apply to an operator overload."""
-    return tuple(rule for rule in RULES if rule.op in (base, f"{base}.{overload}"))
+    return tuple(rule for rule in RULES if rule.op in (base, f"{base}.{overload or 'default'}"))
