@@ -114,8 +114,8 @@ class CudaDevice:
     def graph_capture(self, step: Step) -> GraphCapture:
         """Capture ``step`` in a CUDA graph, which is not run.
 
-        Where that fails, the line is that of the last wait before the error, which the detector sees in backward too,
-        else the innermost line of the error that is neither PyTorch's nor ours.
+        Where that fails, the line is the error's innermost that is neither PyTorch's nor ours. Backward runs on the
+        calling thread here, so that a line of a Python backward is found too; the operator is the detector's.
         """
         self._run_on_capture_stream(step)
         recorder = TorchRecorder()
@@ -250,11 +250,11 @@ class CudaDevice:
 
 
 def _refusal(error: Exception, syncs: list[Sync]) -> GraphCapture:
+    site = user_frame_of(error)
     reason = str(error).strip().partition("\n")[0] or type(error).__name__
-    waits = [sync for sync in syncs if sync.kind != "htod_pageable_async"]
-    if waits and waits[-1].stack:
-        return GraphCapture(False, waits[-1].stack[0], f"{waits[-1].op}: {reason}")
-    return GraphCapture(False, user_frame_of(error), reason)
+    if syncs and site is not None and syncs[-1].stack[:1] == (site,):
+        reason = f"{syncs[-1].op}: {reason}"
+    return GraphCapture(False, site, reason)
 
 
 def _events(count: int) -> list[torch.cuda.Event]:

@@ -156,9 +156,13 @@ def test_the_line_that_forbids_capture_in_backward(device):
 
 
 def test_a_wait_for_the_device_forbids_capture(device):
-    capture = device.graph_capture(torch.cuda.synchronize)
+    def step():
+        torch.cuda.synchronize()
+
+    capture = device.graph_capture(step)
     assert not capture.possible
-    assert "torch.cuda.synchronize" in capture.reason
+    assert capture.site.line == step.__code__.co_firstlineno + 1
+    assert capture.reason == "torch.cuda.synchronize: CUDA error: operation not permitted when stream is capturing"
     usable_after(device)
 
 
@@ -174,6 +178,22 @@ def test_a_step_that_fails_by_itself_is_not_capturable_either(device):
     assert (capture.possible, capture.reason) == (False, "second call")
     assert capture.site.function.endswith("step")
     usable_after(device)
+
+
+def test_a_state_that_a_capture_must_not_change_forbids_it(device):
+    """Not every refusal is a wait."""
+    state = torch.cuda.get_rng_state()
+
+    def step():
+        torch.cuda.manual_seed(1)
+        torch.cuda.manual_seed(2)
+
+    capture = device.graph_capture(step)
+    assert not capture.possible
+    assert "set_current_seed" in capture.reason
+    assert capture.site.function.endswith("step")
+    usable_after(device)
+    torch.cuda.set_rng_state(state)
 
 
 class Library:
