@@ -6,7 +6,6 @@ No torch here: the tensors are made in :mod:`mtp_bench.inputs`.
 from __future__ import annotations
 
 import dataclasses
-import math
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -128,9 +127,9 @@ class Workload:
     def small(self) -> Workload:
         """The workload at the size at which values are judged.
 
-        Sequences, packing, mask, depths, normalisation, dtype and seed stay; so do the main loss and the microbatches.
-        The model shrinks: ``hidden_size`` to at most 64, ``vocab_size`` to at most 512, and with them heads, layers
-        and ``ffn_hidden_size``.
+        Sequences, packing, mask, depths, normalisation, dtype and seed stay; so does the main loss. The model shrinks:
+        ``hidden_size`` to at most 64, ``vocab_size`` to at most 512, with them layers and ``ffn_hidden_size``, and to one
+        attention head and two microbatches, since attention over thousands of tokens takes seconds a head on a CPU.
         """
         hidden_size = min(self.hidden_size, SMALL_HIDDEN_SIZE)
         return dataclasses.replace(
@@ -138,8 +137,9 @@ class Workload:
             hidden_size=hidden_size,
             vocab_size=min(self.vocab_size, SMALL_VOCAB_SIZE),
             num_layers=min(self.num_layers, 2),
-            num_attention_heads=math.gcd(self.num_attention_heads, hidden_size),
+            num_attention_heads=1,
             ffn_hidden_size=min(self.ffn_hidden_size, 4 * hidden_size),
+            num_microbatches=min(self.num_microbatches, 2),
         )
 
     def describe(self) -> dict[str, Any]:

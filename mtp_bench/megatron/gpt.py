@@ -169,8 +169,13 @@ def build_gpt_step(workload: Workload, device: Place, variant: Variant) -> GPTSt
     return GPT(workload, device).step(variant)
 
 
-def build_model(workload: Workload, config: Any, device: torch.device) -> Any:
-    """Build the GPT model with its MTP block on ``device``, with weights drawn from the workload's seed."""
+def build_model(
+    workload: Workload, config: Any, device: torch.device, *, core_attention: type[torch.nn.Module] = PackedAttention
+) -> Any:
+    """Build the GPT model with its MTP block on ``device``, with weights drawn from the workload's seed.
+
+    ``core_attention`` is for packed sequences, which the local layer spec's own does not take.
+    """
     from megatron.core.models.gpt.gpt_layer_specs import (
         get_gpt_layer_local_spec,
         get_gpt_layer_with_transformer_engine_spec,
@@ -181,7 +186,7 @@ def build_model(workload: Workload, config: Any, device: torch.device) -> Any:
     use_te = device.type == "cuda" and _has_transformer_engine()
     layer = get_gpt_layer_with_transformer_engine_spec() if use_te else get_gpt_layer_local_spec()
     if workload.packed and not use_te:
-        layer.submodules.self_attention.submodules.core_attention = PackedAttention
+        layer.submodules.self_attention.submodules.core_attention = core_attention
     model = GPTModel(
         config,
         layer,

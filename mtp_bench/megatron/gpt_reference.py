@@ -9,7 +9,9 @@ with l_k, m_k and n_k as in :mod:`mtp_bench.numerics`. Every microbatch is the s
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -37,7 +39,10 @@ _FUSED_NORMS = {
 
 @dataclass(frozen=True)
 class GPTValues:
-    """What a step comes to: the logged loss of each depth, and float64 gradients by parameter (the head too)."""
+    """What a step comes to: the logged loss of each depth, and the float64 gradients of all matrices (the head too).
+
+    Scales and biases of norms are left out: PyTorch's CPU kernel sums their bf16 gradients in bf16.
+    """
 
     losses: tuple[float, ...]
     gradients: dict[str, Array]
@@ -48,7 +53,7 @@ def gradients(gpt: GPT) -> dict[str, Array]:
     return {_local_name(name): _float64(gradient).numpy() for name, gradient in gpt.named_gradients().items()}
 
 
-def mtp_parameters(names: dict[str, Any]) -> list[str]:
+def mtp_parameters(names: Iterable[str]) -> list[str]:
     """Those of ``names`` that belong to the MTP block: their gradients come from the MTP losses alone."""
     return [name for name in names if name.startswith("mtp.")]
 
@@ -59,12 +64,14 @@ def reference(gpt: GPT) -> GPTValues:
     host = HostPlace()
     with isolated_state(host), quiet():
         config = transformer_config(gpt.workload, dtype=torch.float64, on_host=True)
-        model = build_model(gpt.workload, config, host.torch_device)
+        model = build_model(gpt.workload, config, host.torch_device, core_attention=_SequenceAttention)
         model.load_state_dict(weights, strict=False)
         losses = _run(gpt.workload, model, Batch(gpt.workload, host.torch_device))
     found = {name: parameter.grad for name, parameter in model.named_parameters()}
     assert set(found) == set(weights)
-    return GPTValues(losses, {name: grad.numpy() for name, grad in found.items() if grad is not None})
+    return GPTValues(
+        losses, {name: grad.numpy() for name, grad in found.items() if grad is not None and grad.dim() > 1}
+    )
 
 
 def _run(workload: Workload, model: Any, batch: Batch) -> tuple[float, ...]:
@@ -93,6 +100,24 @@ def _run(workload: Workload, model: Any, batch: Batch) -> tuple[float, ...]:
     weight = workload.mtp_loss_scaling_factor / workload.mtp_num_layers
     (objective + weight * sum(depths)).backward()  # type: ignore[no-untyped-call]
     return tuple(float(loss) for loss in depths)
+
+
+class _SequenceAttention(torch.nn.Module):
+    """Core attention of packed sequences, one sequence after the other."""
+
+    def __init__(self, **_: Any) -> None:
+        super().__init__()
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, *_: Any, packed_seq_params: Any, **__: Any) -> Tensor:
+        """Attend; all are [T, heads, channels]."""
+        mixed = torch.zeros_like(value)
+        for start, end in pairwise(packed_seq_params.cu_seqlens_q_padded.tolist()):
+            if end > start:
+                parts = (tensor[start:end].transpose(0, 1) for tensor in (query, key, value))
+                mixed[start:end] = torch.nn.functional.scaled_dot_product_attention(*parts, is_causal=True).transpose(
+                    0, 1
+                )
+        return mixed
 
 
 def _shift(values: Tensor, by: int, workload: Workload) -> Tensor:

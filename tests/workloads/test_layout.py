@@ -108,7 +108,14 @@ def test_the_small_size_keeps_the_tokens_and_shrinks_the_model():
     small = workload.small()
     assert (small.hidden_size, small.vocab_size) == (64, 512)
     assert small.hidden_size % small.num_attention_heads == 0
-    shrunk = {"hidden_size", "vocab_size", "num_layers", "num_attention_heads", "ffn_hidden_size"}
+    shrunk = {
+        "hidden_size",
+        "vocab_size",
+        "num_layers",
+        "num_attention_heads",
+        "ffn_hidden_size",
+        "num_microbatches",
+    }
     before, after = workload.describe(), small.describe()
     assert {key for key in before if before[key] != after[key]} == shrunk
     del after["lengths"]
