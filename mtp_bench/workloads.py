@@ -128,8 +128,8 @@ class Workload:
         """The workload at the size at which values are judged.
 
         Sequences, packing, mask, depths, normalisation, dtype and seed stay; so does the main loss. The model shrinks:
-        ``hidden_size`` to at most 64, ``vocab_size`` to at most 512, with them layers and ``ffn_hidden_size``, and to one
-        attention head and two microbatches, since attention over thousands of tokens takes seconds a head on a CPU.
+        ``hidden_size`` to at most 64, ``vocab_size`` to at most 512, with them layers and ``ffn_hidden_size``, and to
+        one attention head and two microbatches: attention over thousands of tokens takes seconds a head on a CPU.
         """
         hidden_size = min(self.hidden_size, SMALL_HIDDEN_SIZE)
         return dataclasses.replace(

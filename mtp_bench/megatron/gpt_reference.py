@@ -113,10 +113,9 @@ class _SequenceAttention(torch.nn.Module):
         mixed = torch.zeros_like(value)
         for start, end in pairwise(packed_seq_params.cu_seqlens_q_padded.tolist()):
             if end > start:
-                parts = (tensor[start:end].transpose(0, 1) for tensor in (query, key, value))
-                mixed[start:end] = torch.nn.functional.scaled_dot_product_attention(*parts, is_causal=True).transpose(
-                    0, 1
-                )
+                q, k, v = (tensor[start:end].transpose(0, 1) for tensor in (query, key, value))
+                attended = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+                mixed[start:end] = attended.transpose(0, 1)
         return mixed
 
 

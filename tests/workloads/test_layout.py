@@ -123,5 +123,5 @@ def test_the_small_size_keeps_the_tokens_and_shrinks_the_model():
 
 
 def test_a_workload_that_is_small_already_stays_as_it_is():
-    tiny = of(sequences=[4], ffn_hidden_size=16)
+    tiny = of(sequences=[4], ffn_hidden_size=16, num_attention_heads=1, num_microbatches=2)
     assert tiny.small() == tiny
