@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -108,7 +108,9 @@ class SimDevice:
         first = next((sync for sync in syncs if sync.kind != "htod_pageable_async"), None)
         if first is None:
             return GraphCapture(possible=True)
-        return GraphCapture(False, first.stack[0] if first.stack else None, f"{first.op} waits for the device ({first.kind})")
+        return GraphCapture(
+            False, first.stack[0] if first.stack else None, f"{first.op} waits for the device ({first.kind})"
+        )
 
     def peak_memory_bytes(self, step: Step) -> int | None:
         """None: the simulated device has no allocator."""

@@ -13,7 +13,7 @@ from mtp_bench.errors import InputError
 NAME = "sim"
 # C++ calls these with the Python key excluded, as torch.tensor(..., device=) does: the boxed fallback alone dies there.
 _DIRECT_KERNELS = ("_to_copy", "empty_strided", "copy_", "empty.memory_format", "_local_scalar_dense")
-_libraries: list[torch.library.Library] = []  # a library that is collected takes its kernels with it
+_libraries: list[Any] = []  # a library that is collected takes its kernels with it
 
 
 class _Module:
@@ -56,10 +56,11 @@ def register() -> None:
     """Make ``torch.device("sim")`` exist. Raises InputError where CUDA is in use, or PyTorch cannot do it."""
     if STATE.registered:
         return
-    if torch.cuda.is_initialized():
+    cuda: Any = torch.cuda
+    if cuda.is_initialized():
         raise InputError(
-            "the simulated device cannot run in a process that has started CUDA (PyTorch knows one accelerator a process); "
-            "run it in a process of its own"
+            "the simulated device cannot run in a process that has started CUDA (PyTorch knows one accelerator a "
+            "process); run it in a process of its own"
         )
     from torch.utils import backend_registration
 
@@ -73,14 +74,15 @@ def register() -> None:
 
 
 def _register_kernels() -> None:
-    everything = torch.library.Library("_", "IMPL")
+    library: Any = torch.library.Library
+    everything = library("_", "IMPL")
     everything.fallback(dispatch.boxed_fallback, "PrivateUse1")
-    aten = torch.library.Library("aten", "IMPL")
+    aten = library("aten", "IMPL")
     for name in _DIRECT_KERNELS:
         packet, _, overload = name.partition(".")
         op = getattr(getattr(torch.ops.aten, packet), overload or "default")
         aten.impl(name, _kernel(op), "PrivateUse1")
-    autocast = torch.library.Library("_", "IMPL")
+    autocast = library("_", "IMPL")
     autocast.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
     _libraries.extend((everything, aten, autocast))
 

@@ -20,8 +20,8 @@ class Event:
 class Timeline:
     """Host and device time in nanoseconds since the step began; ``lead_ns`` of device work is queued before it.
 
-    ``issue = issue + host cost``; a kernel starts at ``max(issue + launch latency, end of the one before)``; a wait sets
-    ``issue = max(issue, end of the last) + sync cost``.
+    ``issue = issue + host cost``; a kernel starts at ``max(issue + launch latency, end of the one before)``; a wait
+    sets ``issue = max(issue, end of the last) + sync cost``.
     """
 
     def __init__(self, profile: DeviceProfile, lead_ns: float = 0.0) -> None:

@@ -1,7 +1,8 @@
 """``cuda`` means the simulated device: what training code says, redirected for the time of a session.
 
-Redirected: ``device=`` arguments, ``.cuda()``, ``.to("cuda")``, autocast, pinned memory, process groups on NCCL, and the
-functions of ``torch.cuda`` that training code calls. Any other function of ``torch.cuda`` raises an error with its name.
+Redirected: ``device=`` arguments, ``.cuda()``, ``.to("cuda")``, autocast, pinned memory, process groups on NCCL, and
+the functions of ``torch.cuda`` that training code calls. Any other function of ``torch.cuda`` raises an error with its
+name.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from types import FunctionType
 from typing import Any
 
 import torch
-import torch.utils._device
+import torch.utils._device as device_context
 
 from mtp_bench.devices.sim import cuda_functions
 from mtp_bench.devices.sim.patching import Patches
-from mtp_bench.devices.sim.profile import DeviceProfile
 from mtp_bench.devices.sim.pinned import is_pinned, mark_pinned
+from mtp_bench.devices.sim.profile import DeviceProfile
 from mtp_bench.devices.sim.tensor import SimTensor
 
 _LIKE = ("zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "randint_like")
@@ -53,14 +54,15 @@ def as_sim(device: Any) -> Any:
 
 
 def _redirect_device_arguments(patches: Patches) -> None:
-    constructors = torch.utils._device._device_constructors()  # remembered by PyTorch: must be computed before
-    for name in sorted({f.__name__ for f in constructors if getattr(torch, f.__name__, None) is f} | set(_LIKE)):
+    constructors = device_context._device_constructors()  # remembered by PyTorch: must be computed before
+    names = {getattr(function, "__name__", "") for function in constructors}
+    for name in sorted({name for name in names if hasattr(torch, name)} | set(_LIKE)):
         patches.wrap(torch, name, _device_keyword)
     for name in _NEW:
         patches.wrap(torch.Tensor, name, _device_keyword)
     patches.wrap(torch.Tensor, "to", _to)
     patches.set(torch.Tensor, "cuda", _cuda)
-    patches.wrap(torch.utils._device.DeviceContext, "__init__", _device_context)
+    patches.wrap(device_context.DeviceContext, "__init__", _device_context)
     patches.wrap(torch, "set_default_device", lambda set_default: lambda device: set_default(as_sim(device)))
 
 

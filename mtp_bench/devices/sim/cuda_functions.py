@@ -30,7 +30,9 @@ def _device_now_ns() -> float:
 class Event:
     """``torch.cuda.Event`` on the modelled timeline; outside of a recording no time passes."""
 
-    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **_: Any) -> None:
+    def __init__(
+        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **_: Any
+    ) -> None:
         self._at_ns: float | None = None
 
     def record(self, stream: Any = None) -> None:
@@ -175,7 +177,13 @@ def replacements(profile: DeviceProfile) -> dict[str, Any]:
     )
     memory: dict[str, Any] = {
         name: _returning(0)
-        for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "device_memory_used")
+        for name in (
+            "memory_allocated",
+            "max_memory_allocated",
+            "memory_reserved",
+            "max_memory_reserved",
+            "device_memory_used",
+        )
     }
     return memory | {
         "current_device": lambda: DEVICE_INDEX,
@@ -204,7 +212,7 @@ def replacements(profile: DeviceProfile) -> dict[str, Any]:
         "set_rng_state": _set_rng_state,
         "set_rng_state_all": lambda states: _set_rng_state(next(iter(states))),
         "manual_seed": _manual_seed,
-        "manual_seed_all": lambda seed: _manual_seed(seed),
+        "manual_seed_all": lambda seed: STATE.device_generator().manual_seed(int(seed)) and None,
         "initial_seed": lambda: STATE.device_generator().initial_seed(),
         "seed": lambda: STATE.device_generator().seed() and None,
         "seed_all": lambda: STATE.device_generator().seed() and None,

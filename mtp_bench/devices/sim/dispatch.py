@@ -23,14 +23,6 @@ _plans: dict[Any, tuple[Plan, Special | None]] = {}
 _CPU = torch.device("cpu")
 _KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.PrivateUse1)
 _in_backward = torch._C._current_graph_task_id
-# Where CUDA takes a tensor of the host beside device tensors, whatever its size.
-_TAKES_HOST_TENSORS = frozenset(
-    """
-    aten::copy_ aten::_to_copy aten::index aten::index_put_ aten::index_put aten::_index_put_impl_ aten::_unsafe_index
-    aten::_unsafe_index_put aten::set_ aten::_foreach_copy_ aten::_pack_padded_sequence aten::_ctc_loss
-    aten::_ctc_loss_backward aten::repeat_interleave aten::is_same_size aten::_has_same_storage_numel
-    """.split()
-)
 
 
 def dispatch(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -77,102 +69,87 @@ def _execute(plan: Plan, special: Special | None, args: tuple[Any, ...], kwargs:
             return result
     if plan.decompose:
         return plan.op.redispatch(_KEYS, *args, **kwargs)
-    # Unwrapped by hand: tree_map three times an operation is most of what a naive backend costs.
-    origin: str | None = None
-    elements = 1  # the product of all sizes: no result of two operands is larger
-    largest = 0
-    host_tensor = False
-    plain: list[Any] = []
-    for value in args:
-        kind = value.__class__
-        if kind is SimTensor:
-            origin = origin or value._storage.origin
-            count = value.numel()
-            elements *= count or 1
-            if count > largest:
-                largest = count
-            plain.append(value._values)
-        elif kind is list or kind is tuple:
-            inner, origin, elements, largest = _unwrap_list(value, origin, elements, largest)
-            plain.append(inner)
-        elif kind is torch.device:
-            plain.append(_CPU)
-        else:
-            if isinstance(value, torch.Tensor) and value.dim():
-                host_tensor = True
-            plain.append(value)
-    if host_tensor:
-        _refuse_host_tensor(plan, args)
-    if kwargs:
-        plain_kwargs, origin = _unwrap_kwargs(kwargs, origin)
-    else:
-        plain_kwargs = kwargs
-    if origin is not None:
+    found = _Found()
+    plain = _unwrap(args, found)
+    plain_kwargs = _unwrap_kwargs(kwargs, found) if kwargs else kwargs
+    if found.host_tensor and found.any_simulated and plan.refuses_host_tensors:
+        raise RuntimeError(
+            "Expected all tensors to be on the same device, but found at least two devices, sim:0 and cpu! "
+            f"({plan.name})"
+        )
+    if found.origin is not None:
         if not known_although_shape_only(plan, args):
-            return run_shape_only(plan, args, kwargs, origin)
+            return run_shape_only(plan, args, kwargs, found.origin)
         if plan.reads_shape:
             plain[0] = stand_in(args[0])
-    elif not plan.is_view:
-        limit = STATE.limit
-        if largest > limit or (elements > limit and plan.grows and _grows_past(plan, args, kwargs, limit)):
-            return run_shape_only(plan, args, kwargs, plan.name)
-    result = _run_random(plan, plain, plain_kwargs) if plan.random else plan.op(*plain, **plain_kwargs)
+    elif not plan.is_view and _too_large(plan, args, kwargs, found):
+        return run_shape_only(plan, args, kwargs, plan.name)
+    result = _run_random(plan, plain, plain_kwargs) if plan.random else plan.call(*plain, **plain_kwargs)
     if kwargs and plan.reads_shape and _elsewhere(kwargs):
         return result
     return wrap_result(plan, args, kwargs, result)
 
 
-def _unwrap_list(values: Any, origin: str | None, elements: int, largest: int) -> tuple[list[Any], str | None, int, int]:
-    inner = []
+class _Found:
+    """What the arguments were found to hold."""
+
+    __slots__ = ("any_simulated", "elements", "host_tensor", "largest", "origin")
+
+    def __init__(self) -> None:
+        self.origin: str | None = None  # the operation that made a shape-only argument
+        self.elements = 1  # the product of all sizes: no result of two operands is larger
+        self.largest = 0
+        self.any_simulated = False
+        self.host_tensor = False  # other than a scalar
+
+
+def _unwrap(values: Any, found: _Found) -> list[Any]:
+    # By hand: tree_map three times an operation is most of what a naive backend costs.
+    plain: list[Any] = []
     for value in values:
-        if value.__class__ is SimTensor:
-            origin = origin or value._storage.origin
+        kind = value.__class__
+        if kind is SimTensor:
+            origin = value._storage.origin
+            if origin is not None and found.origin is None:
+                found.origin = origin
             count = value.numel()
-            elements *= count or 1
-            if count > largest:
-                largest = count
-            inner.append(value._values)
+            found.elements *= count or 1
+            found.largest = max(found.largest, count)
+            found.any_simulated = True
+            plain.append(value._held)
+        elif kind is list or kind is tuple:
+            plain.append(_unwrap(value, found))
+        elif kind is torch.device:
+            plain.append(_CPU if value.type == "sim" else value)
         else:
-            inner.append(value)
-    return inner, origin, elements, largest
+            if kind is torch.Tensor and value.dim():
+                found.host_tensor = True
+            plain.append(value)
+    return plain
 
 
-def _unwrap_kwargs(kwargs: dict[str, Any], origin: str | None) -> tuple[dict[str, Any], str | None]:
-    plain = {}
-    for name, value in kwargs.items():
-        if value.__class__ is SimTensor:
-            origin = origin or value._storage.origin
-            plain[name] = value._values
-        elif value.__class__ is list or value.__class__ is tuple:
-            plain[name], origin, _, _ = _unwrap_list(value, origin, 1, 0)
-        elif value.__class__ is torch.device:
-            plain[name] = value if value.type == "meta" else _CPU
-        elif name == "pin_memory":
-            plain[name] = None
-        else:
-            plain[name] = value
-    return plain, origin
+def _unwrap_kwargs(kwargs: dict[str, Any], found: _Found) -> dict[str, Any]:
+    plain = dict(zip(kwargs, _unwrap(kwargs.values(), found), strict=True))
+    if plain.get("pin_memory"):
+        plain["pin_memory"] = None
+    return plain
 
 
-def _elsewhere(kwargs: dict[str, Any]) -> bool:
-    device = kwargs.get("device")
-    return device is not None and device.type in {"cpu", "meta"}
-
-
-def _grows_past(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], limit: float) -> bool:
+def _too_large(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], found: _Found) -> bool:
+    limit = STATE.limit
+    if found.largest > limit:
+        return True
+    if found.elements <= limit or not plan.grows:
+        return False
     try:
         return shapes.largest(shapes.infer(plan.op, args, kwargs)) > limit
     except Exception:  # no shape rule, or the size depends on values: computed, and dropped if it is too large
         return False
 
 
-def _refuse_host_tensor(plan: Plan, args: tuple[Any, ...]) -> None:
-    if plan.base.startswith("aten::") and plan.base not in _TAKES_HOST_TENSORS and any(
-        isinstance(value, SimTensor) for value in args
-    ):
-        raise RuntimeError(
-            f"Expected all tensors to be on the same device, but found at least two devices, sim:0 and cpu! ({plan.name})"
-        )
+def _elsewhere(kwargs: dict[str, Any]) -> bool:
+    device = kwargs.get("device")
+    return device is not None and device.type in {"cpu", "meta"}
 
 
 def _run_random(plan: Plan, plain: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -181,12 +158,12 @@ def _run_random(plan: Plan, plain: list[Any], kwargs: dict[str, Any]) -> Any:
     if plan.takes_generator:
         if kwargs.get("generator") is None:
             kwargs = {**kwargs, "generator": generator}
-        return plan.op(*plain, **kwargs)
+        return plan.call(*plain, **kwargs)
     default = torch.default_generator
     host_state = default.get_state()
     default.set_state(generator.get_state())
     try:
-        return plan.op(*plain, **kwargs)
+        return plan.call(*plain, **kwargs)
     finally:
         generator.set_state(default.get_state())
         default.set_state(host_state)

@@ -35,7 +35,7 @@ def _collect(value: Any, found: list[SimTensor]) -> None:
 
 def _unwrap(value: Any, shape_only: bool) -> Any:
     if isinstance(value, SimTensor):
-        return torch.zeros(1, dtype=value.dtype) if shape_only else value._values
+        return torch.zeros(1, dtype=value.dtype) if shape_only else value._held
     if isinstance(value, (list, tuple)):
         return [_unwrap(item, shape_only) for item in value]
     return torch.device("cpu") if isinstance(value, torch.device) else value

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from mtp_bench.devices.sim.plans import Plan
+from mtp_bench.devices.sim.plans import Plan, aten
 from mtp_bench.devices.sim.tensor import SimTensor
 
 
@@ -22,12 +22,12 @@ class Work:
     dtype: torch.dtype
 
 
-_NO_KERNEL = frozenset(
+_NO_KERNEL = aten(
     """
-    aten::empty aten::empty_strided aten::empty_like aten::new_empty aten::new_empty_strided aten::set_ aten::resize_
-    aten::_local_scalar_dense aten::t_ aten::transpose_ aten::squeeze_ aten::unsqueeze_ aten::as_strided_ aten::detach_
-    aten::resize_as_ aten::record_stream aten::is_pinned aten::_pin_memory aten::_fused_sdp_choice aten::is_same_size
-    """.split()
+    empty empty_strided empty_like new_empty new_empty_strided set_ resize_ _local_scalar_dense t_ transpose_
+    squeeze_ unsqueeze_ as_strided_ detach_ resize_as_ record_stream is_pinned _pin_memory _fused_sdp_choice
+    is_same_size
+    """
 )
 
 
@@ -49,7 +49,9 @@ def work_of(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], result: A
 def copy_work(kind: str, args: tuple[Any, ...]) -> int | None:
     """Bytes of the copy that a wait of this kind waits for; None where it is not for a copy."""
     if kind in {"dtoh", "htod", "htod_pageable_async"}:
-        return max((tensor.numel() * tensor.element_size() for tensor in args if isinstance(tensor, torch.Tensor)), default=8)
+        return max(
+            (tensor.numel() * tensor.element_size() for tensor in args if isinstance(tensor, torch.Tensor)), default=8
+        )
     return 8 if kind in {"item", "dynamic_shape", "data_dependent"} else None
 
 

@@ -9,49 +9,57 @@ import torch
 
 from mtp_bench.devices.sim.rules import Rule, rules_for
 
+
+def aten(names: str) -> frozenset[str]:
+    """Full names of operators."""
+    return frozenset(f"aten::{name}" for name in names.split())
+
+
 # One kernel on CUDA too, or metadata only: running them whole is exact, and faster than taking them apart.
-_WHOLE = frozenset(
+_WHOLE = aten(
     """
-    aten::clone aten::sum aten::mean aten::zeros_like aten::ones_like aten::full_like aten::empty_like aten::new_empty
-    aten::new_zeros aten::new_ones aten::new_full aten::embedding aten::constant_pad_nd aten::stack aten::detach aten::detach_
-    aten::alias aten::lift aten::lift_fresh aten::_unsafe_view aten::repeat aten::masked_fill.Scalar aten::logical_not
-    aten::logical_and aten::logical_or aten::logical_xor aten::abs aten::abs_ aten::mv aten::copy_ aten::_to_copy
-    aten::convolution aten::_convolution aten::convolution_backward aten::scalar_tensor aten::slice_backward
-    aten::select_backward aten::_pin_memory aten::is_pinned aten::is_same_size aten::sort aten::isinf aten::rand_like
-    aten::randn_like aten::randint_like aten::binary_cross_entropy_with_logits aten::t_ aten::transpose_ aten::squeeze_
-    aten::squeeze_.dim aten::squeeze_.dims aten::unsqueeze_ aten::nan_to_num aten::nan_to_num_ aten::logsumexp
-    aten::resize_as_ aten::cummax aten::cummin aten::logcumsumexp aten::view.dtype aten::_lazy_clone aten::norm.Scalar
-    aten::as_strided_ aten::bernoulli.p aten::diag_embed aten::new_empty_strided aten::slice_scatter aten::select_scatter
-    aten::diagonal_scatter aten::as_strided_scatter aten::lift_fresh_copy aten::pixel_shuffle aten::pixel_unshuffle
-    aten::norm.ScalarOpt_dtype aten::_fw_primal aten::_has_same_storage_numel aten::mode.values aten::kthvalue
-    """.split()
+    clone sum mean zeros_like ones_like full_like empty_like new_empty new_zeros new_ones new_full embedding
+    constant_pad_nd stack detach detach_ alias lift lift_fresh _unsafe_view repeat masked_fill.Scalar logical_not
+    logical_and logical_or logical_xor abs abs_ mv copy_ _to_copy convolution _convolution convolution_backward
+    scalar_tensor slice_backward select_backward _pin_memory is_pinned is_same_size sort isinf rand_like randn_like
+    randint_like binary_cross_entropy_with_logits t_ transpose_ squeeze_ squeeze_.dim squeeze_.dims unsqueeze_
+    nan_to_num nan_to_num_ logsumexp resize_as_ cummax cummin logcumsumexp view.dtype _lazy_clone norm.Scalar
+    as_strided_ bernoulli.p diag_embed new_empty_strided slice_scatter select_scatter diagonal_scatter
+    as_strided_scatter lift_fresh_copy pixel_shuffle pixel_unshuffle norm.ScalarOpt_dtype _fw_primal
+    _has_same_storage_numel mode.values kthvalue
+    """
 )
 _COMPOSITE_KEYS = ("CompositeExplicitAutograd", "CompositeImplicitAutograd", "CompositeExplicitAutogradNonFunctional")
 # These write every element of their first argument, whatever it held.
-_OVERWRITES = frozenset({"aten::zero_", "aten::fill_", "aten::copy_", "aten::normal_", "aten::uniform_", "aten::random_"})
+_OVERWRITES = aten("zero_ fill_ copy_ normal_ uniform_ random_")
 # The result takes its shape from the first argument, and none of its values.
-_SHAPE_READERS = frozenset(
+_SHAPE_READERS = aten(
     """
-    aten::zeros_like aten::ones_like aten::full_like aten::empty_like aten::new_empty aten::new_zeros aten::new_ones
-    aten::new_full aten::new_empty_strided aten::rand_like aten::randn_like aten::randint_like
-    """.split()
+    zeros_like ones_like full_like empty_like new_empty new_zeros new_ones new_full new_empty_strided rand_like
+    randn_like randint_like
+    """
 )
 # In-place, and size or strides change with it.
-_RESHAPES_IN_PLACE = frozenset(
+_RESHAPES_IN_PLACE = aten(
     """
-    aten::t_ aten::transpose_ aten::squeeze_ aten::unsqueeze_ aten::as_strided_ aten::resize_ aten::resize_as_ aten::set_
-    aten::swapaxes_ aten::swapdims_ aten::detach_
-    """.split()
+    t_ transpose_ squeeze_ unsqueeze_ as_strided_ resize_ resize_as_ set_ swapaxes_ swapdims_ detach_
+    """
 )
 _VIEWS_WITHOUT_ALIAS_IN_SCHEMA = {"aten::_unsafe_view": 0, "aten::lift": 0, "aten::_reshape_alias": 0}
-# Results may be larger than any input.
-_GROWS_ALONE = frozenset(
+# Where CUDA takes a tensor of the host beside device tensors, whatever its size.
+_TAKES_HOST_TENSORS = aten(
     """
-    aten::repeat aten::constant_pad_nd aten::new_zeros aten::new_empty aten::new_full aten::new_ones
-    aten::new_empty_strided aten::stack aten::cat aten::empty aten::empty_strided aten::slice_backward
-    aten::select_backward aten::embedding_dense_backward aten::index_select_backward aten::diagonal_backward
-    aten::gather_backward aten::unfold_backward aten::full aten::eye aten::_foreach_add
-    """.split()
+    copy_ _to_copy index index_put_ index_put _index_put_impl_ _unsafe_index _unsafe_index_put set_ _foreach_copy_
+    _pack_padded_sequence _ctc_loss _ctc_loss_backward is_same_size _has_same_storage_numel
+    """
+)
+# Results may be larger than any input.
+_GROWS_ALONE = aten(
+    """
+    repeat constant_pad_nd new_zeros new_empty new_full new_ones new_empty_strided stack cat empty empty_strided
+    slice_backward select_backward embedding_dense_backward index_select_backward diagonal_backward gather_backward
+    unfold_backward full eye _foreach_add
+    """
 )
 
 
@@ -60,6 +68,7 @@ class Plan:
     """One operator overload, as the dispatcher treats it."""
 
     op: Any  # torch._ops.OpOverload
+    call: Any  # op without the Python layer that OpOverload adds
     name: str  # "aten::add.Tensor"
     base: str  # "aten::add"
     rules: tuple[Rule, ...]
@@ -74,11 +83,7 @@ class Plan:
     random: bool
     takes_generator: bool
     dynamic: bool  # shape or flow depends on values
-
-    @property
-    def writes(self) -> bool:
-        """Whether it writes to an argument."""
-        return bool(self.mutates)
+    refuses_host_tensors: bool
 
 
 def make_plan(op: Any) -> Plan:
@@ -86,7 +91,9 @@ def make_plan(op: Any) -> Plan:
     schema = op._schema
     base = schema.name
     name = f"{base}.{schema.overload_name}" if schema.overload_name else base
-    keys: list[int | str] = [argument.name if argument.kwarg_only else at for at, argument in enumerate(schema.arguments)]
+    keys: list[int | str] = [
+        argument.name if argument.kwarg_only else at for at, argument in enumerate(schema.arguments)
+    ]
     mutates = tuple(
         key
         for key, argument in zip(keys, schema.arguments, strict=True)
@@ -97,6 +104,7 @@ def make_plan(op: Any) -> Plan:
     is_view = not mutates and bool(returns) and all(kind == "view" for kind, _ in returns)
     return Plan(
         op=op,
+        call=op._op,
         name=name,
         base=base,
         rules=rules_for(base, schema.overload_name),
@@ -111,6 +119,7 @@ def make_plan(op: Any) -> Plan:
         random=torch.Tag.nondeterministic_seeded in tags,
         takes_generator=any(argument.name == "generator" for argument in schema.arguments),
         dynamic=torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags,
+        refuses_host_tensors=base.startswith("aten::") and base not in _TAKES_HOST_TENSORS,
     )
 
 
@@ -138,7 +147,7 @@ def _is_composite(op: Any, name: str, base: str) -> bool:
     if not base.startswith("aten::") or base.startswith("aten::_foreach_") or name in _WHOLE or base in _WHOLE:
         return False
     # Taken apart, these hand a number to an overload that takes tensors, which Python cannot pass on as one.
-    if name.split(".")[-1].startswith("Scalar") and base not in {"aten::linspace", "aten::logspace"}:
+    if name.rpartition(".")[2].startswith("Scalar") and base not in {"aten::linspace", "aten::logspace"}:
         return False
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     if has(op.name(), "CPU"):

@@ -38,7 +38,9 @@ class DeviceProfile:
     def kernel_ns(self, work: Work) -> tuple[float, ...]:
         """Roofline time of each kernel of ``work``: bytes over bandwidth, FLOPs over peak, or the floor."""
         share = 1.0 / work.kernels
-        longest = max(work.bytes_moved * share / self.bandwidth_gbps, work.flops * share / self._flops_per_ns(work.dtype))
+        longest = max(
+            work.bytes_moved * share / self.bandwidth_gbps, work.flops * share / self._flops_per_ns(work.dtype)
+        )
         return (max(longest, self.kernel_floor_ns),) * work.kernels
 
     def copy_ns(self, bytes_copied: int) -> float:

@@ -28,7 +28,7 @@ class Rule:
 
     def syncs(self, args: Args, kwargs: Kwargs) -> int:
         """How many times the host waits in this call."""
-        return self.count if self.count.__class__ is int else self.count(args, kwargs)  # type: ignore[operator,return-value]
+        return self.count if isinstance(self.count, int) else self.count(args, kwargs)
 
 
 _MASKS = (torch.bool, torch.uint8)
@@ -185,14 +185,26 @@ RULES: tuple[Rule, ...] = (
         f"{_MAIN}/TensorAdvancedIndexing.cpp: value.item()",
     ),
     # Copies across the border, one sync a copy: cudaMemcpyAsync and then cudaStreamSynchronize.
-    Rule("aten::copy_", "dtoh", _copy(False, False), "blocking copy to the host", f"{_MAIN}/cuda/Copy.cu: memcpy_and_sync"),
-    Rule("aten::copy_", "htod", _copy(True, False), "blocking copy from the host", f"{_MAIN}/cuda/Copy.cu: memcpy_and_sync"),
+    Rule(
+        "aten::copy_",
+        "dtoh",
+        _copy(False, False),
+        "blocking copy to the host",
+        f"{_MAIN}/cuda/Copy.cu: memcpy_and_sync",
+    ),
+    Rule(
+        "aten::copy_",
+        "htod",
+        _copy(True, False),
+        "blocking copy from the host",
+        f"{_MAIN}/cuda/Copy.cu: memcpy_and_sync",
+    ),
     Rule(
         "aten::copy_",
         "dtoh",
         _copy(False, True),
         "non_blocking into pageable memory of the caller: the driver waits inside the copy",
-        "CUDA Driver API, API synchronization behavior: asynchronous copies to pageable memory; no detector but a trace sees it",
+        "CUDA Driver API, API synchronization behavior: copies to pageable memory; not seen by set_sync_debug_mode",
     ),
     Rule(
         "aten::copy_",
@@ -201,8 +213,20 @@ RULES: tuple[Rule, ...] = (
         "non_blocking from pageable memory: staged by the driver, which may wait",
         "CUDA Driver API, API synchronization behavior; not a wait to set_sync_debug_mode",
     ),
-    Rule("aten::_to_copy", "dtoh", _to_copy("cpu", False), "blocking copy to the host", f"{_MAIN}/cuda/Copy.cu: memcpy_and_sync"),
-    Rule("aten::_to_copy", "htod", _to_copy("sim", False), "blocking copy from the host", f"{_MAIN}/cuda/Copy.cu: memcpy_and_sync"),
+    Rule(
+        "aten::_to_copy",
+        "dtoh",
+        _to_copy("cpu", False),
+        "blocking copy to the host",
+        f"{_MAIN}/cuda/Copy.cu: memcpy_and_sync",
+    ),
+    Rule(
+        "aten::_to_copy",
+        "htod",
+        _to_copy("sim", False),
+        "blocking copy from the host",
+        f"{_MAIN}/cuda/Copy.cu: memcpy_and_sync",
+    ),
     Rule(
         "aten::_to_copy",
         "htod_pageable_async",
@@ -248,7 +272,13 @@ RULES: tuple[Rule, ...] = (
         "checks the smallest count and reads their sum, unless output_size is given",
         f"{_MAIN}/Repeat.cpp",
     ),
-    Rule("aten::_unique2", "dynamic_shape", _unless_empty(1), "reads the number of unique values", f"{_MAIN}/cuda/UniqueCub.cu"),
+    Rule(
+        "aten::_unique2",
+        "dynamic_shape",
+        _unless_empty(1),
+        "reads the number of unique values",
+        f"{_MAIN}/cuda/UniqueCub.cu",
+    ),
     Rule(
         "aten::unique_consecutive",
         "dynamic_shape",
@@ -313,7 +343,13 @@ RULES: tuple[Rule, ...] = (
     Rule("aten::_ctc_loss_backward", "data_dependent", 3, "copies lengths and offsets of the targets", _HOSTCUDA),
     Rule("aten::_linalg_svd", "data_dependent", 2, "reads the solver's status and convergence", _HOSTCUDA),
     Rule("aten::_linalg_eigh", "data_dependent", 1, "reads the solver's status", _HOSTCUDA),
-    Rule("c10d::barrier", "stream_sync", 1, "NCCL's barrier waits on the host", "torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp"),
+    Rule(
+        "c10d::barrier",
+        "stream_sync",
+        1,
+        "NCCL's barrier waits on the host",
+        "torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp",
+    ),
 )
 
 

@@ -10,10 +10,7 @@ from typing import Any
 
 import torch
 
-from mtp_bench.devices.sim.tensor import SimTensor
-
-Spec = tuple[tuple[int, ...], tuple[int, ...], int, torch.dtype]
-"""Size, strides, storage offset, dtype."""
+from mtp_bench.devices.sim.tensor import SimTensor, Spec, spec_of
 
 
 class ShapeOnlyError(RuntimeError):
@@ -24,11 +21,6 @@ class ShapeOnlyError(RuntimeError):
             f"{wanted_by} needs values that the simulated device does not have: the tensor is shape-only, made by "
             f"{made_by} (tensors above the size limit hold no values, and neither does what is computed from them)"
         )
-
-
-def spec_of(tensor: torch.Tensor) -> Spec:
-    """What is known of ``tensor`` without its values."""
-    return tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), tensor.dtype
 
 
 _memory: dict[Any, Any] = {}

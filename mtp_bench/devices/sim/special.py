@@ -25,7 +25,7 @@ def _empty(plan: Plan, args: Args, kwargs: Kwargs) -> Any:
     if math.prod(args[0]) <= STATE.limit:
         return wrap_new(plan.op(*args, **_without_device(kwargs)), plan.name)
     spec = shapes.infer(plan.op, args, kwargs)
-    return wrap_shape(*spec, Storage(plan.name))
+    return wrap_shape(spec, Storage(plan.name))
 
 
 def _without_device(kwargs: Kwargs) -> Kwargs:
@@ -41,13 +41,13 @@ def _to_copy(plan: Plan, args: Args, kwargs: Kwargs) -> Any:
     if device.type == "cpu":
         if is_shape_only(source):
             raise ShapeOnlyError(f"{plan.name} to the host (.cpu(), .to('cpu'))", source._storage.origin)
-        copied = plan.op(source._values if isinstance(source, SimTensor) else source, **options)
+        copied = plan.op(source._held if isinstance(source, SimTensor) else source, **options)
         if kwargs.get("non_blocking"):
             mark_pinned(copied)  # PyTorch allocates the target of a non_blocking copy in pinned memory
         return copied
     if is_shape_only(source) or source.numel() > STATE.limit:
         return run_shape_only(plan, args, options, plan.name)
-    return wrap_new(plan.op(source._values if isinstance(source, SimTensor) else source, **options), plan.name)
+    return wrap_new(plan.op(source._held if isinstance(source, SimTensor) else source, **options), plan.name)
 
 
 def _meta_twin(tensor: torch.Tensor) -> torch.Tensor:
@@ -58,7 +58,7 @@ def _read_scalar(plan: Plan, args: Args, kwargs: Kwargs) -> Any:
     tensor = args[0]
     if tensor._storage.origin is not None:
         raise ShapeOnlyError("a host read (item(), bool(), int(), float(), slicing)", tensor._storage.origin)
-    return plan.op(tensor._values)
+    return plan.op(tensor._held)
 
 
 def _equal(plan: Plan, args: Args, kwargs: Kwargs) -> Any:
@@ -68,7 +68,7 @@ def _equal(plan: Plan, args: Args, kwargs: Kwargs) -> Any:
     for tensor in args:
         if is_shape_only(tensor):
             raise ShapeOnlyError("torch.equal", tensor._storage.origin)
-    return plan.op(left._values, right._values)
+    return plan.op(left._held, right._held)
 
 
 def _index(plan: Plan, args: Args, kwargs: Kwargs) -> Any:
@@ -83,7 +83,8 @@ def _index(plan: Plan, args: Args, kwargs: Kwargs) -> Any:
             continue
         if is_shape_only(index):
             raise ShapeOnlyError(f"{plan.name} with a mask", index._storage.origin)
-        known.extend((index._values if isinstance(index, SimTensor) else index).nonzero(as_tuple=True))
+        mask: Any = index._held if isinstance(index, SimTensor) else index
+        known.extend(mask.nonzero(as_tuple=True))
     return run_shape_only(plan, (values, known, *args[2:]), kwargs, plan.name)
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
+
+Spec = tuple[tuple[int, ...], tuple[int, ...], int, torch.dtype]
+"""Size, strides, storage offset, dtype: all that a shape-only tensor has."""
 
 DEVICE_INDEX = 0  # PyTorch's Python hooks report one device; a backward on sim:1 would assert
 
@@ -25,9 +28,9 @@ class Storage:
 
 
 class SimTensor(torch.Tensor):
-    """A wrapper: size, strides and dtype are its own, ``_values`` is a CPU tensor or, where shape-only, None."""
+    """A wrapper: size, strides and dtype are its own, ``_held`` is a CPU tensor or, where shape-only, None."""
 
-    _values: torch.Tensor | None
+    _held: torch.Tensor | None
     _storage: Storage
 
     # Class-level dispatch target, set by dispatch.py: the two modules would import each other otherwise.
@@ -36,13 +39,13 @@ class SimTensor(torch.Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @classmethod
-    def __torch_dispatch__(
-        cls, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         return SimTensor._dispatch(func, args, kwargs or {})
 
     @property
-    def data(self) -> torch.Tensor:  # type: ignore[override]
+    def data(self) -> torch.Tensor:
         """The tensor without its history. Setting it makes this tensor show the other's values (Megatron does)."""
         return self.detach()
 
@@ -50,7 +53,7 @@ class SimTensor(torch.Tensor):
     def data(self, other: torch.Tensor) -> None:
         _set_data(self, other)
         if isinstance(other, SimTensor):
-            self._values, self._storage = other._values, other._storage
+            self._held, self._storage = other._held, other._storage
 
     @property
     def is_cuda(self) -> bool:  # type: ignore[override]
@@ -79,7 +82,9 @@ class SimTensor(torch.Tensor):
         """Like CUDA's: an error unless ``force`` asks for the copy."""
         if force:
             return self.detach().cpu().numpy()
-        raise TypeError("can't convert sim:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first.")
+        raise TypeError(
+            "can't convert sim:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
+        )
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         return self.numpy()
@@ -95,7 +100,7 @@ class SimTensor(torch.Tensor):
                 f"tensor(<shape-only, made by {self._storage.origin}>, size={tuple(self.shape)}, dtype={self.dtype}, "
                 f"device='sim:0')"
             )
-        return torch._tensor_str._str(self)  # type: ignore[no-any-return]
+        return str(torch._tensor_str._str(self))  # type: ignore[no-untyped-call]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SimTensor:
         if id(self) in memo:
@@ -106,8 +111,10 @@ class SimTensor(torch.Tensor):
             twin = self.detach().clone()
         twin.requires_grad_(self.requires_grad)
         memo[id(self)] = twin
-        own = {"_values", "_storage"}
-        twin.__dict__.update({key: copy.deepcopy(value, memo) for key, value in self.__dict__.items() if key not in own})
+        own = {"_held", "_storage"}
+        twin.__dict__.update(
+            {key: copy.deepcopy(value, memo) for key, value in self.__dict__.items() if key not in own}
+        )
         if self.grad is not None:
             twin.grad = copy.deepcopy(self.grad, memo)
         return twin  # type: ignore[return-value]
@@ -145,20 +152,26 @@ def wrap(values: torch.Tensor, storage: Storage) -> SimTensor:
     tensor = _make(
         SimTensor, values.shape, values.stride(), values.storage_offset(), dtype=values.dtype, device=_DEVICE[0]
     )
-    tensor._values = values
+    tensor._held = values
     tensor._storage = storage
-    return tensor  # type: ignore[no-any-return]
+    return tensor
 
 
-def wrap_shape(size: Sequence[int], stride: Sequence[int], offset: int, dtype: torch.dtype, storage: Storage) -> SimTensor:
+def wrap_shape(spec: Spec, storage: Storage) -> SimTensor:
     """A shape-only tensor."""
+    size, stride, offset, dtype = spec
     tensor = _make(SimTensor, size, stride, offset, dtype=dtype, device=_DEVICE[0])
-    tensor._values = None
+    tensor._held = None
     tensor._storage = storage
-    return tensor  # type: ignore[no-any-return]
+    return tensor
+
+
+def spec_of(tensor: torch.Tensor) -> Spec:
+    """What is known of ``tensor`` without its values."""
+    return tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()), tensor.dtype
 
 
 def adopt(tensor: SimTensor, other: SimTensor) -> None:
     """Make ``tensor`` what ``other`` is: for in-place operations that change size or strides."""
     _set_data(tensor, other)
-    tensor._values, tensor._storage = other._values, other._storage
+    tensor._held, tensor._storage = other._held, other._storage

@@ -10,13 +10,13 @@ from mtp_bench.devices.sim import shapes
 from mtp_bench.devices.sim.plans import Plan
 from mtp_bench.devices.sim.shapes import ShapeOnlyError
 from mtp_bench.devices.sim.state import STATE
-from mtp_bench.devices.sim.tensor import SimTensor, Storage, adopt, wrap, wrap_shape
+from mtp_bench.devices.sim.tensor import SimTensor, Storage, adopt, spec_of, wrap, wrap_shape
 
 
 def wrap_new(values: torch.Tensor, name: str) -> SimTensor:
     """A new tensor made by the operation ``name``; above the limit its values are dropped."""
     if values.numel() > STATE.limit:
-        return wrap_shape(*shapes.spec_of(values), Storage(name))
+        return wrap_shape(spec_of(values), Storage(name))
     return wrap(values, Storage())
 
 
@@ -45,7 +45,7 @@ def _wrap_one(plan: Plan, how: tuple[str, int | str], args: tuple[Any, ...], kwa
         return [wrap_new(item, plan.name) for item in part] if part.__class__ is list else part
     source = argument(key, args, kwargs)
     if kind == "same":
-        if source.__class__ is SimTensor and (plan.reshapes or source._values.shape != source.shape):
+        if source.__class__ is SimTensor and (plan.reshapes or _inner(source).shape != source.shape):
             _follow_inner(plan, source)
         return source
     if source.__class__ is not SimTensor:  # a plain tensor viewed: nothing of ours in it
@@ -55,33 +55,36 @@ def _wrap_one(plan: Plan, how: tuple[str, int | str], args: tuple[Any, ...], kwa
 
 
 def _follow_inner(plan: Plan, tensor: SimTensor) -> None:
-    values = tensor._values
-    assert values is not None
-    storage = tensor._storage
+    values, storage = _inner(tensor), tensor._storage
     if values.numel() > STATE.limit:
         storage.origin = plan.name
-        adopt(tensor, wrap_shape(*shapes.spec_of(values), storage))
+        adopt(tensor, wrap_shape(spec_of(values), storage))
     else:
         adopt(tensor, wrap(values, storage))
+
+
+def _inner(tensor: SimTensor) -> torch.Tensor:
+    assert tensor._held is not None
+    return tensor._held
 
 
 def known_although_shape_only(plan: Plan, args: tuple[Any, ...]) -> bool:
     """Whether the operation can run for real although an argument is shape-only.
 
-    So it is for views (the storage keeps the state), for what only takes over a shape, and for what overwrites the whole
-    of a storage with known values, after which its values are known again.
+    So it is for views (the storage keeps the state), for what only takes over a shape, and for what overwrites the
+    whole of a storage with known values, after which its values are known again.
     """
     first = args[0] if args else None
     if first.__class__ is not SimTensor:
         return False
     if plan.is_view:
-        return first._values is not None
+        return first._held is not None
     if plan.reads_shape:
         size = args[1] if plan.base.startswith("aten::new_") else first.shape
         return _count(size) <= STATE.limit
-    if not plan.overwrites or first._values is None or shapes.origin_of(args[1:]) is not None:
+    if not plan.overwrites or first._held is None or shapes.origin_of(args[1:]) is not None:
         return False
-    values = first._values
+    values = first._held
     if values.numel() * values.element_size() != values.untyped_storage().nbytes():
         return False
     first._storage.origin = None
@@ -97,10 +100,12 @@ def _count(size: Any) -> int:
 
 def stand_in(tensor: SimTensor) -> torch.Tensor:
     """A CPU tensor of the same size, strides and dtype, for operations that look at nothing else."""
-    if tensor._values is not None:
-        return tensor._values
-    return torch.empty(1, dtype=tensor.dtype).expand(tensor.shape) if tensor.numel() > STATE.limit else torch.empty_strided(
-        tensor.shape, tensor.stride(), dtype=tensor.dtype
+    if tensor._held is not None:
+        return tensor._held
+    return (
+        torch.empty(1, dtype=tensor.dtype).expand(tensor.shape)
+        if tensor.numel() > STATE.limit
+        else torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
     )
 
 
@@ -117,9 +122,10 @@ def run_shape_only(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], or
     returns = plan.returns
     if len(returns) == 1:
         return _shape_of_one(plan, returns[0], args, kwargs, specs)
-    return tuple(
-        [_shape_of_one(plan, how, args, kwargs, spec) for how, spec in zip(returns, specs or (), strict=True)]
-    ) or None
+    return (
+        tuple([_shape_of_one(plan, how, args, kwargs, spec) for how, spec in zip(returns, specs or (), strict=True)])
+        or None
+    )
 
 
 def _mark(plan: Plan, written: Any, origin: str) -> None:
@@ -132,21 +138,23 @@ def _mark(plan: Plan, written: Any, origin: str) -> None:
             _mark(plan, item, origin)
 
 
-def _shape_of_one(plan: Plan, how: tuple[str, int | str], args: tuple[Any, ...], kwargs: dict[str, Any], spec: Any) -> Any:
+def _shape_of_one(
+    plan: Plan, how: tuple[str, int | str], args: tuple[Any, ...], kwargs: dict[str, Any], spec: Any
+) -> Any:
     kind, key = how
     if kind == "new":
         return _wrap_spec(spec, None, plan.name)
     source = argument(key, args, kwargs)
     if kind == "same":
         if source.__class__ is SimTensor and isinstance(spec, tuple) and spec[0] != tuple(source.shape):
-            adopt(source, wrap_shape(*spec, source._storage))
+            adopt(source, wrap_shape(spec, source._storage))
         return source
     return _wrap_spec(spec, source._storage, plan.name)
 
 
 def _wrap_spec(spec: Any, storage: Storage | None, name: str) -> Any:
     if spec.__class__ is tuple:
-        return wrap_shape(*spec, storage or Storage(name))
+        return wrap_shape(spec, storage or Storage(name))
     if isinstance(spec, list):
         return [_wrap_spec(item, storage, name) for item in spec]
     return spec
@@ -162,7 +170,5 @@ def placeholder(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
             return None
         if str(plan.op._schema.returns[0].type) != "Tensor":
             return 0
-        parts = [
-            first if first is not None else torch.empty(0) for _ in plan.returns
-        ]
+        parts = [first if first is not None else torch.empty(0) for _ in plan.returns]
         return parts[0] if len(parts) == 1 else tuple(parts)
