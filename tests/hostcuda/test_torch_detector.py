@@ -184,15 +184,11 @@ def test_everything_is_restored():
 
 
 def test_an_operator_that_waits_and_fails_is_counted_and_raises_its_own_error():
-    repeats = torch.full((4,), -1, device="cuda")
-
-    def step():
-        torch.repeat_interleave(repeats)
-
-    with pytest.raises(RuntimeError, match="can not be negative"), record_torch_syncs() as syncs:
-        step()
-    assert [sync.op for sync in syncs] == ["aten::repeat_interleave"] * len(syncs)
-    assert syncs
+    info = torch.zeros((), dtype=torch.int32, device="cuda")
+    hostcuda.reads(1)  # the first pivot was 0
+    with record_torch_syncs() as syncs, pytest.raises(torch.linalg.LinAlgError, match="diagonal element 1 is zero"):
+        torch.ops.aten._linalg_check_errors(info, "linalg.inv", is_matrix=True)
+    assert [sync.op for sync in syncs] == ["aten::_linalg_check_errors"] * 2  # whether one failed, and which
 
 
 def test_other_warnings_pass():
