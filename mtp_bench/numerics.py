@@ -104,7 +104,7 @@ def check_loss(step: LossStep) -> dict[str, Any]:
     """Run ``step`` once and judge it: ``numerics`` of run.json."""
     bench = step.bench
     clear_logged_losses()
-    with _watch_head(bench.head.output_layer, depths=bench.workload.mtp_num_layers) as trained:
+    with watch_head(bench.head.output_layer, depths=bench.workload.mtp_num_layers) as trained:
         step()
     inputs = bench.inputs
     assert inputs.hidden_states.grad is not None
@@ -212,7 +212,7 @@ def _float64(tensor: torch.Tensor) -> Array:
 
 
 @contextmanager
-def _watch_head(output_layer: torch.nn.Module, depths: int) -> Iterator[list[bool]]:
+def watch_head(output_layer: torch.nn.Module, depths: int) -> Iterator[list[bool]]:
     """Note for each of the first ``depths`` calls of the output layer whether its weight takes part in the gradient."""
     trained: list[bool] = []
 

@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from mtp_bench.workloads import Workload
 
 
-class VariantError(Exception):
-    """A variant broke the contract of ``process_mtp_loss``; the message says how."""
-
-
 class LossBench:
     """The inputs and the output layer of a workload, shared by the steps of all variants."""
 
@@ -58,7 +54,7 @@ class LossStep:
         self.variant = variant
 
     def __call__(self) -> None:
-        """Run the step. Raises VariantError where the variant returns something else than the first chunk."""
+        """Run the step."""
         bench, head = self.bench, self.bench.head
         bench.inputs.hidden_states.grad = None
         head.output_layer.weight.grad = None
@@ -66,7 +62,6 @@ class LossStep:
             with ranges.open_range("forward"):
                 with ranges.open_range("mtp_loss"), depth_ranges(bench.workload.mtp_num_layers):
                     hidden_states = self.variant(**self._arguments())
-                self._check(hidden_states)
                 loss = self._main_loss(hidden_states)
             with ranges.open_range("backward"):
                 loss.backward()
@@ -81,20 +76,6 @@ class LossStep:
             "packed_seq_params": bench.packed_seq_params,
             **head.arguments(),
         }
-
-    def _check(self, hidden_states: object) -> None:
-        whole = self.bench.inputs.hidden_states.shape
-        expected = (whole[0] // (1 + self.bench.workload.mtp_num_layers), *whole[1:])
-        if not isinstance(hidden_states, torch.Tensor):
-            raise VariantError(
-                f"{self.variant.name} returned {type(hidden_states).__name__}; expected the hidden states of the main "
-                f"model, a tensor of shape {list(expected)}"
-            )
-        if tuple(hidden_states.shape) != expected:
-            raise VariantError(
-                f"{self.variant.name} returned a tensor of shape {list(hidden_states.shape)}; expected "
-                f"{list(expected)}, the first of {1 + self.bench.workload.mtp_num_layers} chunks of hidden_states"
-            )
 
     def _main_loss(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Megatron's main loss: a mean over the trained tokens, or their sum with ``calculate_per_token_loss``."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from mtp_bench.workloads import Workload
 
-__all__ = ["ARGUMENTS", "Variant", "available_names", "builtin_names", "load"]
+__all__ = ["ARGUMENTS", "Variant", "VariantError", "available_names", "builtin_names", "load"]
 
 ENTRY_POINT_GROUP = "mtp_bench.variants"
 
@@ -55,6 +55,10 @@ _TITLES = {
 }
 
 
+class VariantError(Exception):
+    """A variant broke the contract of ``process_mtp_loss``; the message says how."""
+
+
 @dataclass(frozen=True)
 class Variant:
     """One implementation of the MTP loss.
@@ -84,9 +88,24 @@ class Variant:
         return versions.packed_unsupported() if workload.packed and self.needs_packed_roll else None
 
     def __call__(self, **arguments: Any) -> Tensor:
-        """Run it with those of ``process_mtp_loss``'s arguments that it names; returns hidden states [S, B, H]."""
+        """Run it with those of ``process_mtp_loss``'s arguments that it names; returns hidden states [S, B, H].
+
+        Raises VariantError where it returns anything but the first chunk of ``hidden_states``.
+        """
         result: Tensor = self.fn(**{name: value for name, value in arguments.items() if name in self.accepts})
+        self._check(result, arguments["hidden_states"], 1 + arguments["config"].mtp_num_layers)
         return result
+
+    def _check(self, result: object, hidden_states: Tensor, chunks: int) -> None:
+        length, *rest = hidden_states.shape
+        expected = [length // chunks, *rest]
+        shape = list(getattr(result, "shape", ()))
+        if shape != expected:
+            returned = f"a tensor of shape {shape}" if shape else type(result).__name__
+            raise VariantError(
+                f"{self.name} returned {returned}; expected shape {expected}, "
+                f"the first of {chunks} chunks of hidden_states"
+            )
 
 
 def builtin_names() -> tuple[str, ...]:
