@@ -181,7 +181,9 @@ def load_all(names_or_paths: Iterable[str], overrides: Sequence[str] = ()) -> li
     for name_or_path in names_or_paths:
         workload = load(name_or_path, overrides)
         if workload.name in loaded:
-            raise InputError(f"--profile {name_or_path}: a second workload named {workload.name!r}; results are kept by name")
+            raise InputError(
+                f"--profile {name_or_path}: a second workload named {workload.name!r}; results are kept by name"
+            )
         loaded[workload.name] = workload
     return list(loaded.values())
 
