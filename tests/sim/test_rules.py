@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-import expressions
 import pytest
 
 from mtp_bench.devices.sim.rules import RULES
 from mtp_bench.syncs import KINDS
+from tests.sim import expressions
 
 # The debug mode sees blocking copies and stream synchronisation; these it does not.
 NOT_SEEN_BY_DEBUG_MODE = {"htod_pageable_async", "event_sync", "device_sync"}

@@ -141,7 +141,9 @@ def _redirect_process_groups(patches: Patches) -> None:
                 kwargs["backend"] = "gloo"
             kwargs.pop("device_id", None)
             kwargs.pop("pg_options", None)
-            return function(*args, **kwargs)
+            made = function(*args, **kwargs)
+            _serve_sim(made if made is not None else torch.distributed.group.WORLD)
+            return made
 
         return call
 
@@ -157,6 +159,13 @@ def _redirect_process_groups(patches: Patches) -> None:
     for name in ("init_process_group", "new_group"):
         patches.wrap(torch.distributed, name, over_gloo)
     patches.wrap(torch.distributed, "barrier", barrier)
+
+
+def _serve_sim(group: Any) -> None:
+    """Let the group's Gloo backend answer for ``sim``: PyTorch asks for a backend by device before some calls."""
+    if isinstance(group, torch.distributed.ProcessGroup):
+        gloo = group._get_backend(torch.device("cpu"))
+        group._register_backend(torch.device("sim"), torch.distributed.ProcessGroup.BackendType.GLOO, gloo)
 
 
 def _redirect_torch_cuda(patches: Patches, profile: DeviceProfile) -> None:

@@ -9,20 +9,28 @@ import torch
 from mtp_bench.devices.sim.plans import Plan
 from mtp_bench.devices.sim.tensor import SimTensor
 
-_read_only = {"c10d::send", "c10d::barrier", "c10d::monitored_barrier_"}
+_WRITES_NOTHING = frozenset({"c10d::send", "c10d::barrier", "c10d::monitored_barrier_"})
+# With one rank their result is their input. Gloo would still hand them to its own threads, a millisecond or so each.
+_NOTHING_TO_DO_ALONE = frozenset({"c10d::allreduce_", "c10d::allreduce_coalesced_", "c10d::broadcast_"})
 
 
 def collective(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run a ``c10d`` operator. Where a tensor is shape-only, one element a tensor is exchanged in its place."""
+    if plan.base in _NOTHING_TO_DO_ALONE and _alone(args[1]):
+        done = torch._C._distributed_c10d.FakeWork().boxed()
+        return done if len(plan.returns) == 1 else (args[0], done)
     found: list[SimTensor] = []
     _collect(args, found)
-    origin = next((tensor._storage.origin for tensor in found if tensor._storage.origin is not None), None)
-    inner = [_unwrap(value, shape_only=origin is not None) for value in args]
-    result = plan.op(*inner, **kwargs)
-    if origin is not None and plan.base not in _read_only:
+    shape_only = any(tensor._storage.origin is not None for tensor in found)
+    result = plan.op(*[_unwrap(value, shape_only) for value in args], **kwargs)
+    if shape_only and plan.base not in _WRITES_NOTHING:
         for tensor in found:
             tensor._storage.origin = plan.name
     return _rewrap(plan, args, result)
+
+
+def _alone(process_group: Any) -> bool:
+    return torch.distributed.ProcessGroup.unbox(process_group).size() == 1
 
 
 def _collect(value: Any, found: list[SimTensor]) -> None:
@@ -42,10 +50,7 @@ def _unwrap(value: Any, shape_only: bool) -> Any:
 
 
 def _rewrap(plan: Plan, args: tuple[Any, ...], result: Any) -> Any:
-    """The operators return the tensors they were given, beside the work handle."""
-    if not isinstance(result, tuple) or not isinstance(result[0], (list, torch.Tensor)):
-        return result
-    kind, key = plan.returns[0]
-    if kind == "new":  # functional in the schema, in place in fact: outputs are the first argument
-        key = 0
-    return args[key] if isinstance(key, int) else result[0], *result[1:]
+    """The operators return the output tensors that they were given, as their first argument, and a work handle."""
+    if isinstance(result, tuple) and isinstance(result[0], (list, torch.Tensor)):
+        return args[0], *result[1:]
+    return result

@@ -22,7 +22,6 @@ class DeviceProfile:
     bandwidth_gbps: float  # device memory, GB/s
     host_link_gbps: float  # one direction between host and device, GB/s
     bf16_tflops: float  # dense, fp16 too
-    tf32_tflops: float
     fp32_tflops: float
     fp64_tflops: float
     memory_gib: float

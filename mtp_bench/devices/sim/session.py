@@ -43,7 +43,9 @@ def _switches() -> Iterator[None]:
     multithreaded = torch.autograd.is_multithreading_enabled()
     foreach_users = ("torch.utils._foreach_utils", "torch.optim.optimizer")
     supported = [importlib.import_module(name)._foreach_supported_types for name in foreach_users]
+    threads = torch.get_num_threads()
     future.set_swap_module_params_on_conversion(True)
+    torch.set_num_threads(1)  # values are small; and what they are must not depend on the machine's cores
     torch.autograd.set_multithreading_enabled(False)  # backward keeps the caller's frames and ranges
     for types in supported:
         types.append(SimTensor)  # else optimizers and clipping go one tensor at a time, which CUDA would not
@@ -55,6 +57,7 @@ def _switches() -> Iterator[None]:
         patches.undo()
         for types in supported:
             types.remove(SimTensor)
+        torch.set_num_threads(threads)
         torch.autograd.set_multithreading_enabled(multithreaded)
         future.set_swap_module_params_on_conversion(swapped)
 
