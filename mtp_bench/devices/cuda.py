@@ -130,6 +130,8 @@ class CudaDevice:
         except Exception as error:
             return _refusal(cause or error, recorder.syncs)
         finally:
+            cause = None
+            gc.collect()  # the traceback of a refusal holds the tensors of the step that was cut off
             torch.cuda.synchronize()
             torch._C._cuda_clearCublasWorkspaces()  # that of the capture stream is no memory of the step
         return GraphCapture(True)

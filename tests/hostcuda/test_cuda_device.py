@@ -180,6 +180,17 @@ def test_a_step_that_fails_by_itself_is_not_capturable_either(device):
     usable_after(device)
 
 
+def test_a_refused_capture_holds_no_memory(device):
+    def step():
+        x = torch.empty(64 << 20, dtype=torch.uint8, device="cuda")
+        x[0].item()
+
+    device.graph_capture(lambda: torch.ones(4, device="cuda").add_(1))  # makes what captures keep
+    before = torch.cuda.memory_allocated()
+    assert not device.graph_capture(step).possible
+    assert torch.cuda.memory_allocated() == before
+
+
 def test_a_state_that_a_capture_must_not_change_forbids_it(device):
     """Not every refusal is a wait."""
     state = torch.cuda.get_rng_state()
