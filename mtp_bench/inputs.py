@@ -64,6 +64,7 @@ def _tokens(workload: Workload, layout: Layout, generator: torch.Generator) -> t
 def normal(
     shape: tuple[int, ...], scale: float, dtype: torch.dtype, device: torch.device, generator: torch.Generator
 ) -> torch.Tensor:
+    """Return normal values of ``shape`` on ``device``; beyond ``_BLOCK`` elements they repeat."""
     size = math.prod(shape)
     block = (torch.randn(min(size, _BLOCK), generator=generator) * scale).to(dtype)
     if size <= _BLOCK:
