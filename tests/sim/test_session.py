@@ -31,9 +31,8 @@ def test_everything_is_restored_also_after_an_exception():
     with SimDevice.from_spec("h100").session():
         torch.ones(1, device="cuda")
     before = namespaces(), switches()
-    with pytest.raises(KeyError), SimDevice.from_spec("h100").session():
-        torch.ones(1, device="cuda").sum().item()
-        raise KeyError
+    with pytest.raises(RuntimeError, match="negative dimension"), SimDevice.from_spec("h100").session():
+        torch.ones(-1, device="cuda")
     after = namespaces(), switches()
     assert before[1] == after[1]
     for was, now in zip(before[0], after[0], strict=True):
@@ -105,17 +104,10 @@ def test_streams_and_events(sim):
     assert start.elapsed_time(end) > 0
 
 
-@pytest.mark.parametrize(
-    ("call", "name"),
-    [
-        (lambda: torch.cuda.memory_snapshot(), "torch.cuda.memory_snapshot"),
-        (lambda: torch.cuda.utilization(), "torch.cuda.utilization"),
-        (lambda: torch.cuda.graph_pool_handle(), "torch.cuda.graph_pool_handle"),
-    ],
-)
-def test_what_is_not_redirected_fails_by_name(sim, call, name):
-    with pytest.raises(NotImplementedError, match=f"{name} is not supported on the simulated device"):
-        call()
+@pytest.mark.parametrize("name", ["memory_snapshot", "utilization", "graph_pool_handle"])
+def test_what_is_not_redirected_fails_by_name(sim, name):
+    with pytest.raises(NotImplementedError, match=f"torch.cuda.{name} is not supported on the simulated device"):
+        getattr(torch.cuda, name)()
 
 
 def test_importing_the_module_registers_nothing():
