@@ -7,6 +7,7 @@ import pytest
 from mtp_bench.devices.sim.rules import RULES
 from mtp_bench.syncs import KINDS
 from tests.sim import expressions
+from tests.sim.rule_table import rule_table
 
 # The debug mode sees blocking copies and stream synchronisation; these it does not.
 NOT_SEEN_BY_DEBUG_MODE = {"htod_pageable_async", "event_sync", "device_sync"}
@@ -71,6 +72,11 @@ def test_every_rule_says_why_and_by_which_source():
         assert rule.kind in KINDS
         assert rule.reason
         assert rule.source
+
+
+def test_the_page_on_sync_rules_shows_the_table():
+    page = Path(__file__).parents[2] / "docs" / "sync-rules.md"
+    assert rule_table(RULES) in page.read_text()
 
 
 def test_a_sync_names_its_operator_line_and_phase(sim):
