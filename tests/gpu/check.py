@@ -23,7 +23,9 @@ from tests.gpu.expressions import EXPRESSIONS
 
 PROFILES = ("padded-sft", "packed-sft", "empty-shard")
 VARIANTS = ("original", "patched", "sync_free", "host_lens", "boundary_roll", "megatron")
+STEP_VARIANTS = ("patched", "boundary_roll", "megatron")
 SMALL = ("hidden_size=256", "vocab_size=2048")
+SMALL_STEP = (*SMALL, "ffn_hidden_size=512", "num_attention_heads=4", "num_layers=2", "num_microbatches=2")
 RUN_NEEDS = ("megatron.core", "numpy", "pandas", "pydantic", "scipy")
 LEAD_MS = 1.0
 
@@ -190,21 +192,22 @@ def graph_capture():
 
 
 @functools.cache
-def both_runs(profile):
+def both_runs(profile, scope):
     """A workload on cuda and on sim, each in a worker process of its own."""
     import mtp_bench
 
     # What a read yields on hostcuda.
     os.environ["HOSTCUDA_READS"] = "0" if profile == "empty-shard" else "1"
-    options = {"set": SMALL, "leads_ms": [LEAD_MS], "max_seconds": 5}
-    runs = [mtp_bench.run([profile], VARIANTS, spec, **options) for spec in ("cuda", "sim")]
+    names, sizes = (VARIANTS, SMALL) if scope == "loss" else (STEP_VARIANTS, SMALL_STEP)
+    options = {"set": sizes, "leads_ms": [LEAD_MS], "max_seconds": 5}
+    runs = [mtp_bench.run([profile], names, spec, scope, **options) for spec in ("cuda", "sim")]
     return [{result.variant: result for result in run.results} for run in runs]
 
 
-def variants_run(profile):
+def variants_run(profile, scope):
     """All variants run, with finite times."""
     need(*RUN_NEEDS)
-    cuda, sim = both_runs(profile)
+    cuda, sim = both_runs(profile, scope)
     for name, result in cuda.items():
         # What sim skips for a reason (a version of megatron-core, say), cuda skips too.
         assert result.status == sim[name].status == "ok" or result.status == sim[name].status == "skipped", (
@@ -220,10 +223,10 @@ def variants_run(profile):
     )
 
 
-def variants_wait(profile):
+def variants_wait(profile, scope):
     """The same number of waits at the same lines as on sim."""
     need(*RUN_NEEDS)
-    cuda, sim = both_runs(profile)
+    cuda, sim = both_runs(profile, scope)
 
     def places(result):
         return sorted((site.file, site.line, site.phase, site.count) for site in result.syncs.sites)
@@ -234,12 +237,12 @@ def variants_wait(profile):
     return ", ".join(f"{name} {result.syncs.count}" for name, result in cuda.items() if result.syncs)
 
 
-def variants_values(profile):
+def variants_values(profile, scope):
     """Values against the reference: as right, or as wrong, as on sim."""
     need(*RUN_NEEDS)
     if on_hostcuda():
         raise SkipCheck("hostcuda computes no values")
-    cuda, sim = both_runs(profile)
+    cuda, sim = both_runs(profile, scope)
     for name, result in cuda.items():
         if result.status != "ok":
             continue
@@ -259,8 +262,8 @@ CHECKS = [
     ("trace callbacks", trace_callbacks),
     ("graph capture", graph_capture),
     *(
-        (f"{profile}: {what}", functools.partial(check, profile))
-        for profile in PROFILES
+        (f"{profile}, {scope}: {what}", functools.partial(check, profile, scope))
+        for profile, scope in (*((profile, "loss") for profile in PROFILES), ("packed-sft", "step"))
         for what, check in (("runs", variants_run), ("waits", variants_wait), ("values", variants_values))
     ),
 ]
