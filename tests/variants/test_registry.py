@@ -4,24 +4,40 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from mtp_bench import variants
 from mtp_bench.errors import InputError
-from mtp_bench.variants import Variant
+from mtp_bench.variants import Variant, VariantError
 from tests.releases import release
 
+ARGUMENTS = dict.fromkeys(variants.ARGUMENTS) | {
+    "hidden_states": torch.zeros(6, 2, 4),
+    "config": SimpleNamespace(mtp_num_layers=1),
+}
 USER = '''
 """The user's module."""
 numbers = [1, 2]
 
+seen = {}
+
 def fine(hidden_states, labels, config):
     """Half of the loss."""
-    return hidden_states, labels, config
+    seen.update(hidden_states=hidden_states, labels=labels, config=config)
+    return hidden_states[:3]
 
 def anything(**arguments):
-    return sorted(arguments)
+    seen.update(arguments)
+    return arguments["hidden_states"][:3]
+
+def everything(hidden_states):
+    return hidden_states
+
+def nothing(hidden_states):
+    pass
 
 def wants_more(hidden_states, teacher):
     return hidden_states
@@ -75,11 +91,22 @@ def test_a_folder_without_verl_is_an_input_error(monkeypatch, tmp_path):
 
 
 def test_the_users_callable_gets_the_arguments_that_it_names(user):
-    arguments = dict.fromkeys(variants.ARGUMENTS, 0) | {"config": "c", "labels": "l", "hidden_states": "h"}
     fine = variants.load("my_losses:fine")
+    seen = sys.modules["my_losses"].seen
     assert (fine.title, fine.path) == ("Half of the loss.", "my_losses:fine")
-    assert fine(**arguments) == ("h", "l", "c")
-    assert variants.load("my_losses:anything")(**arguments) == sorted(variants.ARGUMENTS)
+    assert fine(**ARGUMENTS).shape == (3, 2, 4)
+    assert sorted(seen) == ["config", "hidden_states", "labels"]
+    variants.load("my_losses:anything")(**ARGUMENTS)
+    assert sorted(seen) == sorted(variants.ARGUMENTS)
+
+
+@pytest.mark.parametrize(("name", "returned"), [("everything", "a tensor of shape [6, 2, 4]"), ("nothing", "NoneType")])
+def test_the_users_callable_must_return_the_main_hidden_states(user, name, returned):
+    with pytest.raises(VariantError) as caught:
+        variants.load(f"my_losses:{name}")(**ARGUMENTS)
+    assert str(caught.value) == (
+        f"my_losses:{name} returned {returned}; expected shape [3, 2, 4], the first of 2 chunks of hidden_states"
+    )
 
 
 @pytest.mark.parametrize(
