@@ -26,7 +26,7 @@ VARIANTS = ("original", "patched", "sync_free", "host_lens", "boundary_roll", "m
 STEP_VARIANTS = ("patched", "boundary_roll", "megatron")
 SMALL = ("hidden_size=256", "vocab_size=2048")
 SMALL_STEP = (*SMALL, "ffn_hidden_size=512", "num_attention_heads=4", "num_layers=2", "num_microbatches=2")
-RUN_NEEDS = ("megatron.core", "numpy", "pandas", "pydantic", "scipy")
+RUN_NEEDS = ("megatron.core", "numpy", "pydantic")
 LEAD_MS = 1.0
 
 
