@@ -12,7 +12,8 @@ BIN_CUDA := $(VENV_CUDA)/bin
 
 # Releases whose own code the tests run ours beside, each unpacked into a folder of its own (tests/releases.py).
 RELEASES := verl-0.8.0 verl-0.9.1 \
-	megatron_core-0.14.0 megatron_core-0.15.3 megatron_core-0.17.1 megatron_core-0.18.2 megatron_core-0.19.2
+	megatron_core-0.14.0 megatron_core-0.15.3 megatron_core-0.17.1 megatron_core-0.18.2 megatron_core-0.19.2 \
+	triton-3.8.0 # imported by megatron-core from 0.18 on, and not part of torch's CPU build
 TORCH_CUDA := 2.14.1
 
 .PHONY: setup setup-cuda deps run test test-cuda lint types gpu-check bench clean
