@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 import typer
 
 from mtp_bench import __version__
-from mtp_bench.errors import InputError
+from mtp_bench.errors import InputError, RunError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -73,6 +73,9 @@ def _command(function: Callable[P, R]) -> Callable[P, R]:
         except InputError as error:
             _say(f"error: {' '.join(str(error).split())}")
             raise typer.Exit(USAGE) from None
+        except RunError as error:
+            _say(f"error: {error}")
+            raise typer.Exit(FAILED) from None
         except KeyboardInterrupt:
             _say("interrupted")
             raise typer.Exit(INTERRUPTED) from None

@@ -1,4 +1,4 @@
-"""What a user got wrong: one line that says what, where, and what would be right (exit code 2)."""
+"""Errors for people: one line that says what is wrong, where, and what would be right."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from collections.abc import Iterable
 
 class InputError(ValueError):
     """Bad input. The command line prints the message alone, without a traceback, and exits with 2."""
+
+
+class RunError(RuntimeError):
+    """The run cannot go on, through no fault of the input. Printed as one line; exit code 1."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -19,6 +19,7 @@ class Job:
     detectors: list[str]
     seed: int
     max_seconds: float
+    stage: str = "all"  # or "passes", then "time" in another worker
     trace: str | None = None
     passed: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)  # by workload and variant
 

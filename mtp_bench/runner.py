@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from mtp_bench import workloads
 from mtp_bench.environment import describe as describe_environment
-from mtp_bench.errors import InputError
+from mtp_bench.errors import InputError, RunError
 from mtp_bench.job import Job, receive, send
 from mtp_bench.results import SCHEMA_VERSION, Run
 from mtp_bench.workloads import Workload
@@ -61,7 +61,8 @@ def run(
     ``out``, a folder or a function that names one for the device, ``run.json`` is written there after each result.
     ``on_start`` is told what runs where before anything is measured.
 
-    Raises InputError for what cannot be run at all. A variant that fails is a result with status ``failed``.
+    Raises InputError for what cannot be run at all, and RunError where the worker process dies outside of any variant.
+    A variant that fails is a result with status ``failed``.
     """
     _check_choices(scope, values, leads_ms, max_seconds)
     chosen = None if profiles is None else _load(profiles, set)
@@ -86,9 +87,13 @@ def run(
         )
         if on_start is not None:
             on_start({**session.device, "spec": session.spec, "workloads": chosen, "scope": scope})
-        while not session.work(job, record, progress):
-            session.close()
-            session = _Session(device)
+        for job.stage in ("passes", "time") if session.detectors_linger else ("all",):
+            if job.stage == "time":
+                session.close()
+                session = _Session(device)
+            while not session.work(job, record, progress):
+                session.close()
+                session = _Session(device)
     finally:
         session.close()
     return record.run()
@@ -195,6 +200,24 @@ class _Record:
         self._add(workload, variant, lead_ms, "ok", None, self.job.passed[workload][variant], time)
         self._write()
 
+    def done(self) -> int:
+        """How many results are complete."""
+        return sum(not self._is_open(*key) for key in self.results)
+
+    def timed_workloads(self) -> list[str]:
+        """The workloads with nothing left to time."""
+        open_ends = {
+            workload
+            for workload, variant in self.order
+            for lead in self.job.leads_ms
+            if self._is_open(workload, variant, lead)
+        }
+        return [workload for workload in self.job.variants if workload not in open_ends]
+
+    def _is_open(self, workload: str, variant: str, lead_ms: float) -> bool:
+        result = self.results.get((workload, variant, lead_ms))
+        return result is None or (result["status"] == "ok" and result["time"] is None)
+
     def _add(
         self,
         workload: str,
@@ -251,10 +274,11 @@ class _Session:
         started = self._receive()
         if started is None:
             self.close()
-            raise RuntimeError(f"the worker process did not start: {self._why_it_died()}")
+            raise RunError(f"the worker process did not start: {self._why_it_died()}")
         self.spec: str = started["spec"]
         self.device: dict[str, Any] = started["device"]
         self.detectors: list[str] = started["detectors"]
+        self.detectors_linger: bool = started["detectors_linger"]
 
     def work(self, job: Job, record: _Record, progress: Progress | None) -> bool:
         """Let the worker do ``job``. False where it died, with its death filed and the rest still to do."""
@@ -276,14 +300,14 @@ class _Session:
                 case "timed":
                     record.timed(*where, event["lead_ms"], event["time"])
             if progress is not None:
-                done = sum(result["time"] is not None or result["status"] != "ok" for result in record.results.values())
-                progress(
-                    done, record.total, f"{event['workload']} {event['variant']} {event.get('stage', '')}".rstrip()
-                )
-        if now is None:
-            raise RuntimeError(f"the worker process died before it measured anything: {self._why_it_died()}")
+                what = f"{event['workload']} {event['variant']} {event.get('stage', '')}".rstrip()
+                progress(record.done(), record.total, what)
+        if now is None or now["variant"] not in job.variants[now["workload"]]:
+            raise RunError(f"the worker process died outside of any variant: {self._why_it_died()}")
         record.ended(now["workload"], now["variant"], "failed", f"during {now['stage']}: {self._why_it_died()}")
         job.variants[now["workload"]].remove(now["variant"])
+        for workload in record.timed_workloads():
+            job.variants[workload].clear()
         return not any(job.variants.values())
 
     def _receive(self) -> dict[str, Any] | None:

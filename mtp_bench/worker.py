@@ -39,7 +39,16 @@ def _serve(messages: IO[str], out: IO[str]) -> None:
     request = receive(messages)
     assert request is not None
     device = resolve(request["device"])
-    send(out, {"event": "device", "spec": device.spec, "device": device.describe(), "detectors": device.detectors})
+    send(
+        out,
+        {
+            "event": "device",
+            "spec": device.spec,
+            "device": device.describe(),
+            "detectors": device.detectors,
+            "detectors_linger": device.detectors_linger,
+        },
+    )
     message = receive(messages)
     if message is None:  # the parent found the rest of the request wrong
         return
@@ -93,7 +102,7 @@ class WorkloadMeasurement:
                     continue
             self.tell(self._event(variant, event="passed", found=found))
             alive.append(variant)
-        if alive:
+        if alive and self.job.stage != "passes":
             self._time(alive, bench)
 
     def _values_workload(self) -> Workload:
@@ -156,6 +165,8 @@ class WorkloadMeasurement:
             by_name = {variant.name: variant for variant in variants}
             for lead in self.job.leads_ms:
                 try:
+                    if lead == self.job.leads_ms[0]:
+                        self._warm_up(steps, by_name)
                     samples = self._interleave(steps, by_name, lead)
                 except TimingError as failure:
                     self.tell(self._event(by_name[failure.variant], status="failed", error=str(failure)))
@@ -168,6 +179,14 @@ class WorkloadMeasurement:
                 return
         if rest:
             self._time(rest, bench)
+
+    def _warm_up(self, steps: dict[str, Any], by_name: dict[str, Any]) -> None:
+        for name, step in steps.items():
+            self._stage(by_name[name], "warm-up")
+            try:
+                self.device.warm_up(step)
+            except Exception as error:
+                raise TimingError(name, describe_error(error)) from error
 
     def _interleave(self, steps: dict[str, Any], by_name: dict[str, Any], lead_ms: float) -> dict[str, Samples]:
         def timer(name: str, step: Any) -> Callable[[], Window]:

@@ -32,6 +32,7 @@ class CudaDevice:
     spec: str = field(init=False)
     modelled: bool = field(default=False, init=False)
     detectors: tuple[str, ...] = field(default=("torch",), init=False)
+    detectors_linger: bool = field(default=True, init=False)
 
     def __post_init__(self) -> None:
         self.spec = f"cuda:{self.index}"
@@ -106,7 +107,7 @@ class CudaDevice:
     def observe(self, step: Step, lead_ms: float = 0.0) -> Observation:
         """Run ``step`` once and record its syncs; nothing is timed here, since the detector slows the host."""
         self._queue(lead_ms)
-        with TorchRecorder().recording() as recorder:
+        with TorchRecorder(callbacks=True).recording() as recorder:
             step()
         torch.cuda.synchronize()
         return Observation(tuple(recorder.syncs), recorder.ops)

@@ -52,6 +52,7 @@ class Device(Protocol):
     spec: str  # "cuda:0", "sim:h100"
     modelled: bool
     detectors: tuple[str, ...]  # names of the detectors that observe() uses
+    detectors_linger: bool  # they cannot be switched off again: time is measured in a process that never observed
 
     @property
     def torch_device(self) -> torch.device:

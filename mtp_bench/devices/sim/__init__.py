@@ -28,6 +28,7 @@ class SimDevice:
 
     modelled = True
     detectors = ("sim",)
+    detectors_linger = False
 
     def __init__(self, profile: DeviceProfile, spec: str) -> None:
         self.profile = profile

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from mtp_bench.devices.sim import dispatch, tensor
+from mtp_bench.devices.sim import autocast, dispatch, tensor
 from mtp_bench.devices.sim.state import STATE
 from mtp_bench.errors import InputError
 
@@ -82,9 +82,9 @@ def _register_kernels() -> None:
         packet, _, overload = name.partition(".")
         op = getattr(getattr(torch.ops.aten, packet), overload or "default")
         aten.impl(name, _kernel(op), "PrivateUse1")
-    autocast = library("_", "IMPL")
-    autocast.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
-    _libraries.extend((everything, aten, autocast))
+    everything.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
+    autocast.register(aten)
+    _libraries.extend((everything, aten))
 
 
 def _kernel(op: Any) -> Any:

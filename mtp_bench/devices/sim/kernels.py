@@ -120,4 +120,15 @@ def _formulas() -> dict[Any, Any]:
 
 def _flops(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
     formula = _formulas().get(plan.op._overloadpacket)
-    return int(formula(*args, **kwargs, out_val=result)) if formula is not None else 0
+    if formula is None:
+        return 0
+    by_shape = getattr(formula, "__wrapped__", None)  # inside a layer that walks all arguments for their shapes
+    if by_shape is None:
+        return int(formula(*args, **kwargs, out_val=result))
+    return int(by_shape(*map(_shape, args), **kwargs, out_shape=_shape(result)))
+
+
+def _shape(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.shape
+    return tuple(map(_shape, value)) if isinstance(value, (list, tuple)) else value
