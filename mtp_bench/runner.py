@@ -65,6 +65,8 @@ def run(
     A variant that fails is a result with status ``failed``.
     """
     _check_choices(scope, values, leads_ms, max_seconds)
+    if trace is not None and not Path(trace).absolute().parent.is_dir():
+        raise InputError(f"--trace {trace}: no folder {Path(trace).parent}; make it first")
     chosen = None if profiles is None else _load(profiles, set)
     session = _Session(device)
     try:

@@ -97,6 +97,8 @@ class WorkloadMeasurement:
                     continue
                 try:
                     found = self._passes(variant, values, bench)
+                except InputError:
+                    raise
                 except Exception as error:
                     self.tell(self._event(variant, status="failed", error=describe_error(error)))
                     continue
@@ -281,8 +283,10 @@ def _varies(first: Observation, again: Observation) -> list[str]:
 
 
 def _trace_path(pattern: str, workload: str, variant: str) -> str:
-    stem, dot, suffix = pattern.partition(".")
-    return f"{stem}-{workload}-{variant.replace(':', '.')}{dot}{suffix}"
+    """A file a variant: ``trace.json.gz`` becomes ``trace-WORKLOAD-VARIANT.json.gz``."""
+    folder, name = os.path.split(pattern)
+    stem, dot, suffix = name.partition(".")
+    return os.path.join(folder, f"{stem}-{workload}-{variant.replace(':', '.')}{dot}{suffix}")
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ class LossStep:
                     hidden_states = self.variant(**self._arguments())
                 loss = self._main_loss(hidden_states)
             with ranges.open_range("backward"):
-                loss.backward()
+                loss.backward()  # type: ignore[no-untyped-call]
 
     def _arguments(self) -> dict[str, Any]:
         bench, head, inputs = self.bench, self.bench.head, self.bench.inputs

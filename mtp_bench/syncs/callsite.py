@@ -14,6 +14,8 @@ _OWN_MACHINERY = tuple(
     os.path.join(_PACKAGE, part)
     for part in ("devices", "syncs", "scopes", "measure.py", "numerics.py", "ranges.py", "recording.py", "worker.py")
 )
+_SINGLE_FILES = ("contextlib", "functools", "threading")
+_NEVER_THE_SITE = ("torch", *_SINGLE_FILES, "pytest", "_pytest", "pluggy", "typer", "click")
 MAX_FRAMES = 16
 
 
@@ -63,17 +65,11 @@ def _is_machinery(path: str) -> bool:
 
 @cache
 def _library_dirs() -> tuple[str, ...]:
-    import contextlib
-    import threading
-
-    torch = sys.modules.get("torch")
-    stdlib = tuple(module.__file__ or "" for module in (contextlib, threading, sys.modules["functools"]))
-    runners = tuple(
-        os.path.dirname(sys.modules[name].__file__ or "") + os.sep
-        for name in ("pytest", "_pytest", "pluggy", "typer", "click")
-        if name in sys.modules and sys.modules[name].__file__
+    """PyTorch, the modules of Python that stand between a caller and its callee, and what runs tests and commands."""
+    files = [(name, sys.modules[name].__file__) for name in _NEVER_THE_SITE if name in sys.modules]
+    return tuple(
+        file if name in _SINGLE_FILES else os.path.dirname(file) + os.sep for name, file in files if file is not None
     )
-    return (*stdlib, *runners, *((os.path.dirname(torch.__file__) + os.sep,) if torch is not None else ()))
 
 
 @cache

@@ -27,7 +27,7 @@ class SimDevice:
     """A simulated GPU with the constants of ``profile``. All of its use happens inside :meth:`session`."""
 
     modelled = True
-    detectors = ("sim",)
+    detectors: tuple[str, ...] = ("sim",)
     detectors_linger = False
 
     def __init__(self, profile: DeviceProfile, spec: str) -> None:
@@ -81,11 +81,11 @@ class SimDevice:
             yield recorder.syncs
 
     @contextmanager
-    def _recording(self, lead_ms: float) -> Iterator[Recorder]:
+    def _recording(self, lead_ms: float, recorder: Recorder | None = None) -> Iterator[Recorder]:
         from mtp_bench.devices.sim.clock import Timeline
         from mtp_bench.devices.sim.recorder import Recorder
 
-        recorder = Recorder(Timeline(self.profile, lead_ms * _NS_PER_MS))
+        recorder = recorder or Recorder(Timeline(self.profile, lead_ms * _NS_PER_MS))
         before, STATE.recorder = STATE.recorder, recorder
         try:
             yield recorder
@@ -125,3 +125,12 @@ class SimDevice:
             step()
         times = replay(recorder.timeline.events, self.profile, lead_ms * _NS_PER_MS)
         return Window(times.step_ns, times.host_ns, times.lead_ns, times.device_idle_ns)
+
+    def export_trace(self, step: Step, path: str) -> None:
+        """Write the modelled timeline of one step to ``path`` as a Chrome trace."""
+        from mtp_bench.devices.sim.trace import TraceRecorder, write_trace
+
+        recorder = TraceRecorder(self.profile)
+        with self._recording(0.0, recorder):
+            step()
+        write_trace(recorder, self.spec, path)

@@ -50,6 +50,9 @@ class Timeline:
         """How long the device will have idled when the next kernel starts, if the host issues it now."""
         return max(0.0, self.issue_ns + self.profile.host_op_ns + self.profile.launch_latency_ns - self.end_ns)
 
+    def _kernel(self, start_ns: float, end_ns: float) -> None:
+        """Told of every kernel; a trace keeps them."""
+
     def _apply(self, event: Event) -> float:
         self.issue_ns += event.host_ns
         idle_ns = 0.0
@@ -62,6 +65,7 @@ class Timeline:
             self.idle_ns += gap_ns
             idle_ns = gap_ns if at == 0 else idle_ns
             self.end_ns = start_ns + kernel_ns
+            self._kernel(start_ns, self.end_ns)
         if event.waits:
             self.issue_ns = max(self.issue_ns, self.end_ns) + self.profile.sync_ns
         return idle_ns

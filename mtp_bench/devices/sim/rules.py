@@ -341,8 +341,10 @@ RULES: tuple[Rule, ...] = (
     Rule("aten::_ctc_loss.default", "data_dependent", 4, "copies lengths and offsets of the targets", _HOSTCUDA),
     Rule("aten::_ctc_loss.Tensor", "data_dependent", 8, "reads lengths, and copies lengths and offsets", _HOSTCUDA),
     Rule("aten::_ctc_loss_backward", "data_dependent", 3, "copies lengths and offsets of the targets", _HOSTCUDA),
-    Rule("aten::_linalg_svd", "data_dependent", 2, "reads the solver's status and convergence", _HOSTCUDA),
-    Rule("aten::_linalg_eigh", "data_dependent", 1, "reads the solver's status", _HOSTCUDA),
+    Rule(
+        "aten::_linalg_svd", "data_dependent", _unless_empty(2), "reads the solver's status and convergence", _HOSTCUDA
+    ),
+    Rule("aten::_linalg_eigh", "data_dependent", _unless_empty(1), "reads the solver's status", _HOSTCUDA),
     Rule(
         "c10d::barrier",
         "stream_sync",
