@@ -337,6 +337,13 @@ RULES: tuple[Rule, ...] = (
         "checks the smallest and largest index of the sorter",
         f"{_MAIN}/BucketizationUtils.h",
     ),
+    Rule(
+        "aten::segment_reduce",
+        "data_dependent",
+        lambda args, kwargs: 2 if kwargs.get("lengths") is not None and not kwargs.get("unsafe") else 0,
+        "checks the smallest length and the sum of the lengths",
+        _HOSTCUDA,
+    ),
     Rule("aten::linalg_matrix_exp", "data_dependent", 2, "reads norms to choose the degree", _HOSTCUDA),
     Rule("aten::_ctc_loss.default", "data_dependent", 4, "copies lengths and offsets of the targets", _HOSTCUDA),
     Rule("aten::_ctc_loss.Tensor", "data_dependent", 8, "reads lengths, and copies lengths and offsets", _HOSTCUDA),
