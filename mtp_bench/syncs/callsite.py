@@ -12,7 +12,17 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # Frames of the machinery that sees syncs or drives the step are never the line to blame. Variants are.
 _OWN_MACHINERY = tuple(
     os.path.join(_PACKAGE, part)
-    for part in ("devices", "syncs", "scopes", "measure.py", "numerics.py", "ranges.py", "recording.py", "worker.py")
+    for part in (
+        "devices",
+        "syncs",
+        "scopes",
+        "variants/__init__.py",
+        "measure.py",
+        "numerics.py",
+        "ranges.py",
+        "recording.py",
+        "worker.py",
+    )
 )
 _SINGLE_FILES = ("contextlib", "functools", "threading")
 _NEVER_THE_SITE = ("torch", *_SINGLE_FILES, "pytest", "_pytest", "pluggy", "typer", "click")

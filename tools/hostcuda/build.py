@@ -3,7 +3,7 @@
 
 build(folder) writes folder/libhostcuda.so, and links named like the libraries it stands in for. Every symbol that
 PyTorch's CUDA libraries ask of CUDA and that the C files here do not define becomes a function that returns 0. Needs
-cc, nm, and the CUDA headers that the triton package carries.
+cc, nm, and the CUDA headers that pip installs beside the CUDA build of PyTorch and inside triton.
 """
 
 import importlib.util
@@ -39,11 +39,21 @@ def package(name):
     return pathlib.Path(spec.origin).parent
 
 
+def cuda_headers():
+    """Return folders to include from: the headers of the CUDA that PyTorch was built for, then triton's.
+
+    Triton's may be of an older CUDA, but have the parts that pip leaves out of the former (crt/).
+    """
+    beside_torch = sorted(package("torch").parent.glob("nvidia/cu*/include/cuda_runtime_api.h"))
+    triton = package("triton") / "backends" / "nvidia" / "include"
+    return [*(path.parent for path in beside_torch[-1:]), triton]
+
+
 def build(folder):
     """Compile into ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
-    include = package("triton") / "backends" / "nvidia" / "include"
-    objects = [_compile(source, folder, include) for source in SOURCES]
+    headers = cuda_headers()
+    objects = [_compile(source, folder, headers) for source in SOURCES]
     written = {line.split()[2] for o in objects for line in _run("nm", o).splitlines() if " T " in line}
     stubs = sorted(n for n in _wanted(package("torch") / "lib") - written if not LEFT_TO_LIBRARIES.search(n))
     (folder / "stubs.c").write_text("".join(f"int {name}(void) {{ return 0; }}\n" for name in stubs))
@@ -55,9 +65,10 @@ def build(folder):
         (folder / name).symlink_to("libhostcuda.so")
 
 
-def _compile(source, folder, include):
+def _compile(source, folder, headers):
     target = folder / f"{source}.o"
-    _run("cc", "-O1", "-fPIC", "-Wall", "-Wno-unused", f"-isystem{include}", "-c", HERE / source, "-o", target)
+    include = [f"-isystem{path}" for path in headers]
+    _run("cc", "-O1", "-fPIC", "-Wall", "-Wno-unused", *include, "-c", HERE / source, "-o", target)
     return target
 
 
