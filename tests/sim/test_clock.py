@@ -6,10 +6,15 @@ import torch
 from mtp_bench.devices.sim import SimDevice
 from mtp_bench.devices.sim.clock import Event, Timeline, replay
 from mtp_bench.devices.sim.kernels import Work
-from mtp_bench.devices.sim.profile import builtin_profiles, load_profile
+from mtp_bench.devices.sim.profile import load_profile
 from mtp_bench.errors import InputError
+from mtp_bench.profiles import profile_dir
 
 HOST, LATENCY, SYNC = 8000.0, 5000.0, 10000.0
+
+
+def shipped(name: str) -> Path:
+    return profile_dir("devices") / f"{name}.toml"
 
 
 @pytest.fixture
@@ -141,7 +146,7 @@ def test_what_the_device_says_of_itself():
 @pytest.mark.parametrize("name", ["h100", "h200", "a100-80"])
 def test_built_in_profiles_load_and_say_where_each_figure_comes_from(name):
     assert load_profile(name).name.startswith("NVIDIA")
-    lines = builtin_profiles()[name].read_text().splitlines()
+    lines = shipped(name).read_text().splitlines()
     for at, line in enumerate(lines):
         if "=" in line and not line.startswith(("#", "name")):
             before = lines[:at][::-1]
@@ -161,12 +166,12 @@ def test_built_in_profiles_load_and_say_where_each_figure_comes_from(name):
 )
 def test_a_wrong_profile_is_an_input_error_that_names_the_key(tmp_path, change, message):
     file = tmp_path / "mine.toml"
-    file.write_text(builtin_profiles()["h100"].read_text().replace(*change))
+    file.write_text(shipped("h100").read_text().replace(*change))
     with pytest.raises(InputError, match=message):
         SimDevice.from_spec(str(file))
 
 
 def test_a_profile_of_the_users_own(tmp_path):
     file = tmp_path / "mine.toml"
-    file.write_text(builtin_profiles()["h100"].read_text())
+    file.write_text(shipped("h100").read_text())
     assert SimDevice.from_spec(str(file)).profile == load_profile("h100")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 import torch
 
+from mtp_bench import profiles
 from mtp_bench.devices.sim.kernels import Work
 from mtp_bench.errors import InputError, did_you_mean
-
-_PACKAGE = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,33 +50,15 @@ class DeviceProfile:
         return (self.fp64_tflops if dtype is torch.float64 else self.fp32_tflops) * 1e3
 
 
-def profile_dirs() -> tuple[Path, ...]:
-    """Where built-in device profiles lie: in a wheel, in a source checkout."""
-    return _PACKAGE / "_profiles" / "devices", _PACKAGE.parent / "profiles" / "devices"
-
-
-def builtin_profiles() -> dict[str, Path]:
-    """Name and file of every built-in device profile."""
-    return {file.stem: file for folder in profile_dirs() for file in sorted(folder.glob("*.toml"))}
-
-
 def load_profile(name_or_path: str) -> DeviceProfile:
     """Read a device profile by name, or from a path that ends in ``.toml``. Raises InputError."""
     path = Path(name_or_path)
     if path.suffix != ".toml":
-        known = builtin_profiles()
+        known = profiles.profile_names("devices")
         if name_or_path not in known:
             raise InputError(f"--device sim:{name_or_path}: no such device profile{did_you_mean(name_or_path, known)}")
-        path = known[name_or_path]
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--device sim:{name_or_path}: cannot read {path}: {error}") from None
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: not TOML: {error}") from None
-    return _checked(path, data)
+        path = profiles.profile_dir("devices") / f"{name_or_path}.toml"
+    return _checked(path, profiles.read_toml(path))
 
 
 _POSITIVE = "a number above 0"
