@@ -1,5 +1,7 @@
 """The modelled clock: a host running ahead of one queue, and what a wait costs it."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
