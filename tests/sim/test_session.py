@@ -138,7 +138,7 @@ with sim.SimDevice.from_spec("h100").session():
     ("spec", "message"),
     [
         ("h10", r"--device sim:h10: no such device profile; did you mean 'h100'\?"),
-        ("/no/such.toml", "cannot read /no/such.toml"),
+        ("/no/such.toml", "/no/such.toml: No such file"),
     ],
 )
 def test_unknown_profiles(spec, message):
