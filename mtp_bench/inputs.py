@@ -28,6 +28,23 @@ class Inputs:
     layout: Layout
 
 
+class Given:
+    """The tensors that a variant is given and must not change, as they were."""
+
+    def __init__(self, **tensors: torch.Tensor) -> None:
+        self._tensors = tensors
+        self._were = {name: tensor.clone() for name, tensor in tensors.items()}
+
+    def restore(self) -> None:
+        """Undo what a variant wrote into them."""
+        for name, tensor in self._tensors.items():
+            tensor.copy_(self._were[name])
+
+    def changed(self) -> list[str]:
+        """Names of those that are not as they were (reads the device)."""
+        return [name for name, tensor in self._tensors.items() if not torch.equal(tensor.cpu(), self._were[name].cpu())]
+
+
 def make_inputs(workload: Workload, device: torch.device) -> Inputs:
     """Draw the tensors of ``workload`` on the CPU, always in the same order, and put them on ``device``."""
     generator = torch.Generator().manual_seed(workload.seed)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -271,7 +272,7 @@ class Run(_Model):
             partial.write_text(self.to_json(), encoding="utf-8")
             os.replace(partial, path)
         except OSError as error:
-            raise InputError(f"cannot write to {folder}: {error.strerror}; choose another folder with --out") from None
+            raise _cannot_write(folder, error) from None
         return path
 
     def to_json(self) -> str:
@@ -286,6 +287,20 @@ class Run(_Model):
         frame = pd.DataFrame(rows, columns=None if rows else ["workload", "variant", "scope", "lead_ms", "sample"])
         whole = {name: "Int64" for name in ("sample", "round", "syncs", "ops", "sm_clock_mhz") if name in frame}
         return frame.astype(whole)
+
+
+def require_writable(folder: Path) -> None:
+    """Make ``folder`` where it is missing; InputError where nothing can be written there. What is there stays."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise _cannot_write(folder, error) from None
+
+
+def _cannot_write(folder: Path, error: OSError) -> InputError:
+    return InputError(f"cannot write to {folder}: {error.strerror}; choose another folder with --out")
 
 
 def load_run(path: str | os.PathLike[str]) -> Run:

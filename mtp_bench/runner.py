@@ -6,7 +6,6 @@ worker goes on with the rest.
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import os
 import signal
@@ -21,7 +20,7 @@ from mtp_bench import workloads
 from mtp_bench.environment import describe as describe_environment
 from mtp_bench.errors import InputError, RunError
 from mtp_bench.job import Job, receive, send
-from mtp_bench.results import SCHEMA_VERSION, Run
+from mtp_bench.results import SCHEMA_VERSION, Run, require_writable
 from mtp_bench.workloads import Workload
 
 SCOPES = ("loss", "step")
@@ -29,6 +28,7 @@ VALUES = ("auto", "real", "shape")
 DEFAULT_LEADS_MS = {"loss": (0.0, 1.0, 10.0), "step": (0.0,)}
 DEFAULT_PROFILES = ("padded-sft", "packed-sft", "empty-shard")
 DEFAULT_PROFILES_CUDA = ("mimo-7b", *DEFAULT_PROFILES)
+DEFAULT_SEED = 1234  # also that of every workload
 MAX_SECONDS = 30.0  # of interleaved windows, a workload and lead
 _ERROR_TAIL = 2_000  # characters of a dead worker's output that its result keeps
 
@@ -47,7 +47,7 @@ def run(
     values: str = "auto",
     detectors: Sequence[str] | None = None,
     out: str | os.PathLike[str] | Callable[[str], Path] | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     trace: str | os.PathLike[str] | None = None,
     max_seconds: float = MAX_SECONDS,
     command: str = "",
@@ -57,9 +57,9 @@ def run(
     """Run ``variants`` on the workloads ``profiles`` (names, TOML files or Workloads) on ``device``.
 
     ``set`` holds ``key=value`` overrides of all profiles, ``leads_ms`` the milliseconds of device work queued before
-    each step, ``seed`` orders the windows, ``max_seconds`` bounds the windows of one workload at one lead. With
-    ``out``, a folder or a function that names one for the device, ``run.json`` is written there after each result.
-    ``on_start`` is told what runs where before anything is measured.
+    each step. ``seed`` replaces that of all profiles and orders the windows; ``max_seconds`` bounds the windows of one
+    workload at one lead. With ``out``, a folder or a function that names one for the device, ``run.json`` is written
+    there after each result. ``on_start`` is told what runs where before anything is measured.
 
     Raises InputError for what cannot be run at all, and RunError where the worker process dies outside of any variant.
     A variant that fails is a result with status ``failed``.
@@ -67,20 +67,21 @@ def run(
     _check_choices(scope, values, leads_ms, max_seconds)
     if trace is not None and not Path(trace).absolute().parent.is_dir():
         raise InputError(f"--trace {trace}: no folder {Path(trace).parent}; make it first")
-    chosen = None if profiles is None else _load(profiles, set)
+    overrides = [*(() if seed is None else (f"seed={seed}",)), *set]
+    chosen = None if profiles is None else _load(profiles, overrides)
     session = _Session(device)
     try:
         kind = session.device["kind"]
         if chosen is None:
-            chosen = _load(DEFAULT_PROFILES_CUDA if kind == "cuda" else DEFAULT_PROFILES, set)
+            chosen = _load(DEFAULT_PROFILES_CUDA if kind == "cuda" else DEFAULT_PROFILES, overrides)
         job = Job(
-            workloads={workload.name: _keys(workload) for workload in chosen},
+            workloads={workload.name: workload.keys() for workload in chosen},
             variants={workload.name: list(variants or _default_variants()) for workload in chosen},
             scope=scope,
             leads_ms=list(DEFAULT_LEADS_MS[scope] if leads_ms is None else leads_ms),
             values=values,
             detectors=_choose_detectors(detectors, session),
-            seed=seed,
+            seed=DEFAULT_SEED if seed is None else seed,
             max_seconds=max_seconds,
             trace=None if trace is None else os.fspath(trace),
         )
@@ -120,16 +121,10 @@ def _load(profiles: Sequence[str | Workload], overrides: Sequence[str]) -> list[
         raise InputError("no workload given")
     named = [profile for profile in profiles if isinstance(profile, str)]
     loaded = iter(workloads.load_all(named, overrides))
-    chosen = [profile if isinstance(profile, Workload) else next(loaded) for profile in profiles]
+    chosen = [profile.override(overrides) if isinstance(profile, Workload) else next(loaded) for profile in profiles]
     if len({workload.name for workload in chosen}) != len(chosen):
         raise InputError("two workloads have one name; results are kept by name")
     return chosen
-
-
-def _keys(workload: Workload) -> dict[str, Any]:
-    fields = dataclasses.asdict(workload)
-    del fields["name"]
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in fields.items()}
 
 
 def _default_variants() -> tuple[str, ...]:
@@ -174,7 +169,8 @@ class _Record:
             "environment": describe_environment(device),
             "workloads": {workload.name: workload.describe() for workload in chosen},
         }
-        self._write()  # an output folder that cannot be written is found before anything is measured
+        if self.out is not None:
+            require_writable(self.out)  # before anything is measured, and before anything there is replaced
 
     def run(self) -> Run:
         """The results, in the order of workloads, variants and leads whatever order they came in."""
@@ -260,7 +256,7 @@ class _Session:
         self._output = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115  (closed by close())
         read_end, write_end = os.pipe()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "mtp_bench.worker", str(write_end)],
+            [sys.executable, "-W", "ignore", "-m", "mtp_bench.worker", str(write_end)],  # Megatron warns on import
             stdin=subprocess.PIPE,
             stdout=self._output,
             stderr=self._output,
@@ -290,7 +286,7 @@ class _Session:
         while (event := self._receive()) is not None:
             if event["event"] == "done":
                 return True
-            where = event["workload"], event["variant"]
+            where = event["workload"], event["variant"]  # no workload while variants are imported
             match event["event"]:
                 case "stage":
                     now = event
@@ -302,12 +298,18 @@ class _Session:
                 case "timed":
                     record.timed(*where, event["lead_ms"], event["time"])
             if progress is not None:
-                what = f"{event['workload']} {event['variant']} {event.get('stage', '')}".rstrip()
+                what = " ".join(filter(None, (*where, event.get("stage"))))
                 progress(record.done(), record.total, what)
-        if now is None or now["variant"] not in job.variants[now["workload"]]:
+        died_in = [
+            name
+            for name, variants in job.variants.items()
+            if now is not None and now["workload"] in (name, None) and now["variant"] in variants
+        ]
+        if now is None or not died_in:
             raise RunError(f"the worker process died outside of any variant: {self._why_it_died()}")
-        record.ended(now["workload"], now["variant"], "failed", f"during {now['stage']}: {self._why_it_died()}")
-        job.variants[now["workload"]].remove(now["variant"])
+        for workload in died_in:
+            record.ended(workload, now["variant"], "failed", f"during {now['stage']}: {self._why_it_died()}")
+            job.variants[workload].remove(now["variant"])
         for workload in record.timed_workloads():
             job.variants[workload].clear()
         return not any(job.variants.values())

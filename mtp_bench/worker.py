@@ -58,8 +58,10 @@ def _serve(messages: IO[str], out: IO[str]) -> None:
     from mtp_bench.megatron import isolated_state
 
     with device.session(), isolated_state(device):
-        names = {name for chosen in job.variants.values() for name in chosen}
-        loaded = {name: variants.load(name) for name in sorted(names)}
+        loaded = {}
+        for name in sorted({name for chosen in job.variants.values() for name in chosen}):
+            send(out, {"event": "stage", "workload": None, "variant": name, "stage": "import"})
+            loaded[name] = variants.load(name)
         with ranges.open_range("run"):
             for name, keys in job.workloads.items():
                 workload = Workload.from_dict(name, keys)
@@ -119,6 +121,7 @@ class WorkloadMeasurement:
                 numerics = values().check(variant)
         self._stage(variant, "syncs")
         with self._full_size(), isolated_state(self.device):
+            bench().restore()
             step = bench().step(variant)
             self.device.warm_up(step)
             observations = {lead: self.device.observe(step, lead) for lead in self._observed_leads()}
@@ -169,7 +172,7 @@ class WorkloadMeasurement:
                 try:
                     if lead == self.job.leads_ms[0]:
                         self._warm_up(steps, by_name)
-                    samples = self._interleave(steps, by_name, lead)
+                    samples = self._interleave(steps, by_name, bench().restore, lead)
                 except TimingError as failure:
                     self.tell(self._event(by_name[failure.variant], status="failed", error=str(failure)))
                     rest = [variant for variant in variants if variant.name != failure.variant]
@@ -190,9 +193,12 @@ class WorkloadMeasurement:
             except Exception as error:
                 raise TimingError(name, describe_error(error)) from error
 
-    def _interleave(self, steps: dict[str, Any], by_name: dict[str, Any], lead_ms: float) -> dict[str, Samples]:
+    def _interleave(
+        self, steps: dict[str, Any], by_name: dict[str, Any], restore: Callable[[], None], lead_ms: float
+    ) -> dict[str, Samples]:
         def timer(name: str, step: Any) -> Callable[[], Window]:
             def window() -> Window:
+                restore()
                 try:
                     with ranges.open_range(f"variant:{name}"):
                         return self.device.time_window(step, STEPS_PER_WINDOW, lead_ms)

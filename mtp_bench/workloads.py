@@ -142,11 +142,19 @@ class Workload:
             num_microbatches=min(self.num_microbatches, 2),
         )
 
+    def keys(self) -> dict[str, Any]:
+        """Every key but the name, such that :meth:`from_dict` makes this workload again."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "name"}
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+
     def describe(self) -> dict[str, Any]:
         """``workloads.NAME`` of run.json: every key, and the lengths as drawn."""
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "name"}
-        plain = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
-        return {**plain, "lengths": list(self.lengths)}
+        return {**self.keys(), "lengths": list(self.lengths)}
+
+    def override(self, overrides: Sequence[str]) -> Workload:
+        """Return this workload with ``key=value`` overrides."""
+        changes = dict(_override(text) for text in overrides)
+        return Workload.from_dict(self.name, {**self.keys(), **changes}, where="--set") if changes else self
 
     def _inconsistency(self) -> str | None:
         """What is wrong with the keys together, if anything."""
@@ -170,9 +178,7 @@ def load(name_or_path: str, overrides: Sequence[str] = ()) -> Workload:
     """Load a shipped profile or a TOML file, with ``key=value`` overrides on top."""
     path = profiles.find_profile("workloads", name_or_path)
     values = profiles.read_toml(path)
-    workload = Workload.from_dict(path.stem, values, where=str(path))
-    changes = dict(_override(text) for text in overrides)
-    return Workload.from_dict(workload.name, {**values, **changes}, where="--set") if changes else workload
+    return Workload.from_dict(path.stem, values, where=str(path)).override(overrides)
 
 
 def load_all(names_or_paths: Iterable[str], overrides: Sequence[str] = ()) -> list[Workload]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mtp_bench import ranges
 from mtp_bench.errors import InputError
-from mtp_bench.inputs import make_inputs, normal
+from mtp_bench.inputs import Given, make_inputs, normal
 from mtp_bench.megatron import versions
 from mtp_bench.megatron.attention import PackedAttention
 from mtp_bench.megatron.depths import depth_ranges
@@ -69,16 +69,6 @@ class GPTStep:
     def __init__(self, gpt: GPT, variant: Variant) -> None:
         self.gpt = gpt
         self.variant = variant
-
-    @property
-    def model(self) -> Any:
-        """The GPT model, without its data-parallel wrapper."""
-        return self.gpt.model
-
-    @property
-    def num_microbatches(self) -> int:
-        """Microbatches of a step."""
-        return self.gpt.num_microbatches
 
     def __call__(self) -> None:
         """Run the step."""
@@ -140,6 +130,9 @@ class Batch:
         self.labels = inputs.labels
         self.position_ids = inputs.position_ids
         self.loss_mask = inputs.loss_mask
+        self.given = Given(
+            labels=self.labels, loss_mask=self.loss_mask, input_ids=self.input_ids, position_ids=self.position_ids
+        )
         self.packed_seq_params = None
         self.attention_mask = None
         if workload.packed:
@@ -162,11 +155,6 @@ class Batch:
             packed_seq_params=self.packed_seq_params,
         )
         return losses
-
-
-def build_gpt_step(workload: Workload, device: Place, variant: Variant) -> GPTStep:
-    """Build model and data of ``workload`` and return the step that runs ``variant`` in it."""
-    return GPT(workload, device).step(variant)
 
 
 def build_model(

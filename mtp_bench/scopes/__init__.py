@@ -18,6 +18,10 @@ class Bench(Protocol):
         """Return the step that runs ``variant``."""
         ...
 
+    def restore(self) -> None:
+        """Undo what a variant wrote into the inputs that all variants share."""
+        ...
+
     def check(self, variant: Variant) -> dict[str, Any]:
         """Run ``variant`` once and judge its values: ``numerics`` of run.json."""
         ...

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mtp_bench.megatron import clear_logged_losses, gpt_reference, logged_losses
 from mtp_bench.megatron.gpt import GPT, GPTStep
 from mtp_bench.megatron.gpt_reference import GPTValues
-from mtp_bench.numerics import judge, watch_head
+from mtp_bench.numerics import head_gradient, judge, watch_head
 
 if TYPE_CHECKING:
     from mtp_bench.devices import Device
@@ -27,21 +27,26 @@ class GPTBench:
         """Return the step that runs ``variant`` in place of the model's MTP loss."""
         return self.gpt.step(variant)
 
+    def restore(self) -> None:
+        """Undo what a variant wrote into the inputs that all variants share."""
+        self.gpt.batch.given.restore()
+
     def check(self, variant: Variant) -> dict[str, Any]:
         """Run ``variant`` once and judge its values: ``numerics`` of run.json.
 
         Judged are the gradients of the decoder's and the MTP block's parameters. That of the output layer is told
         apart, since verl trains it by the main loss alone.
         """
-        clear_logged_losses()
-        with watch_head(self.gpt.model.output_layer, depths=self.workload.mtp_num_layers) as trained:
-            self.step(variant)()
         right = self._right
-        names = [name for name in right.gradients if name != gpt_reference.HEAD]
+        self.restore()
+        clear_logged_losses()
+        with watch_head(self.gpt.model.output_layer) as trained:
+            self.step(variant)()
+        names = [name for name in right.gradients if name.startswith(("decoder.", "mtp."))]
         grads = gpt_reference.gradients(self.gpt)
         return {
             "at": {"hidden_size": self.workload.hidden_size, "vocab_size": self.workload.vocab_size},
-            "head_gradient": "trained" if any(trained) else "detached",
+            "head_gradient": head_gradient(trained),
             **judge(
                 {name: grads[name] for name in names},
                 {name: right.gradients[name] for name in names},
@@ -49,6 +54,7 @@ class GPTBench:
                 logged=[float(loss) / self.gpt.num_microbatches for loss in logged_losses()],
                 right_losses=list(right.losses),
                 dtype=self.workload.params_dtype,
+                changed=self.gpt.batch.given.changed(),
             ),
         }
 

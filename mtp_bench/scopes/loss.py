@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from mtp_bench import ranges
-from mtp_bench.inputs import Inputs, make_inputs
+from mtp_bench.inputs import Given, Inputs, make_inputs
 from mtp_bench.megatron import LossHead, depth_ranges, make_packed_seq_params
-from mtp_bench.numerics import check_loss
+from mtp_bench.numerics import Reference, check_loss, reference_of
 
 if TYPE_CHECKING:
     from mtp_bench.devices import Device
@@ -24,6 +25,7 @@ class LossBench:
         self.workload = workload
         self.device = device
         self.inputs: Inputs = make_inputs(workload, device.torch_device)
+        self.given = Given(labels=self.inputs.labels, loss_mask=self.inputs.loss_mask, input_ids=self.inputs.input_ids)
         self.head = LossHead(workload, self.inputs.head_weight)
         layout = self.inputs.layout
         self.packed_seq_params = (
@@ -40,6 +42,15 @@ class LossBench:
     def step(self, variant: Variant) -> LossStep:
         """Return the step that runs ``variant`` on these inputs."""
         return LossStep(self, variant)
+
+    def restore(self) -> None:
+        """Undo what a variant wrote into the inputs that all variants share."""
+        self.given.restore()
+
+    @cached_property
+    def right(self) -> Reference:
+        """The right values, one for all variants."""
+        return reference_of(self)
 
     def check(self, variant: Variant) -> dict[str, Any]:
         """Run ``variant`` once and judge its values: ``numerics`` of run.json."""

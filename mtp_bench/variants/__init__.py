@@ -106,6 +106,10 @@ class Variant:
                 f"{self.name} returned {returned}; expected shape {expected}, "
                 f"the first of {chunks} chunks of hidden_states"
             )
+        if hidden_states.requires_grad and not getattr(result, "requires_grad", True):
+            raise VariantError(
+                f"{self.name} returned a tensor that no gradient flows through; return hidden states as they are"
+            )
 
 
 def builtin_names() -> tuple[str, ...]:
@@ -176,7 +180,7 @@ def _from_path(name: str, target: str = "") -> Variant:
         sys.path.append(os.getcwd())  # as with `python -m`: what lies in the current folder can be named
     try:
         found: Any = importlib.import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"--variant {name}: cannot import {module_name}: {type(error).__name__}: {error}") from error
     for attribute in attributes.split("."):
         if not hasattr(found, attribute):

@@ -133,6 +133,53 @@ def test_a_variant_that_breaks_is_its_own_result_and_the_others_go_on():
     assert "terminate called after throwing" in aborted
 
 
+def test_a_variant_that_writes_into_its_inputs_is_wrong_and_the_others_do_not_notice():
+    alone = by_variant(run("patched", leads_ms=[0]))["patched"]
+    found = by_variant(run("user_variants:writes", "patched", leads_ms=[0]))
+    assert found["patched"].numerics == alone.numerics
+    assert found["patched"].syncs == alone.syncs
+    writes = found["user_variants:writes"].numerics
+    assert writes.status == "differs"
+    assert writes.detail == (
+        "the gradient is off by up to 1 of its largest entry; it changes its caller's labels, loss_mask"
+    )  # the main loss comes after it, and has lost its targets
+
+
+def test_a_result_that_no_gradient_flows_through_says_so():
+    failed = by_variant(run("user_variants:detaches", leads_ms=[0]))["user_variants:detaches"]
+    assert failed.error == (
+        "VariantError: user_variants:detaches returned a tensor that no gradient flows through; "
+        "return hidden states as they are"
+    )
+
+
+def test_a_variant_that_kills_the_process_when_it_is_imported_is_its_own_result(tmp_path: Path, monkeypatch):
+    (tmp_path / "dies_on_import.py").write_text("import os\nos.abort()\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = by_variant(run("dies_on_import:fn", "boundary_roll", leads_ms=[0]))
+    assert {name: result.status for name, result in found.items()} == {
+        "dies_on_import:fn": "failed",
+        "boundary_roll": "ok",
+    }
+    assert found["dies_on_import:fn"].error.startswith("during import: killed by SIGABRT")
+
+
+def test_a_run_that_cannot_start_leaves_what_its_folder_held(tmp_path: Path):
+    before = run("patched", leads_ms=[0], out=tmp_path)
+    with pytest.raises(InputError, match="no_such_module"):
+        run("no_such_module:fn", out=tmp_path)
+    assert load_run(tmp_path) == before
+
+
+def test_the_recorded_seed_makes_the_same_run_again():
+    first = run("patched", leads_ms=[0])
+    again = run("patched", leads_ms=[0], seed=first.seed)
+    other = run("patched", leads_ms=[0], seed=first.seed + 1)
+    assert again.results == first.results
+    assert other.workloads["w"]["seed"] == first.seed + 1
+    assert other.results[0].numerics.logged_loss != first.results[0].numerics.logged_loss
+
+
 def test_a_variant_that_cannot_be_loaded_is_an_input_error():
     with pytest.raises(InputError, match="no_such_module"):
         run("no_such_module:fn")

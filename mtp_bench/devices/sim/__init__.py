@@ -51,7 +51,14 @@ class SimDevice:
 
     def describe(self) -> dict[str, Any]:
         """``environment.device`` of run.json."""
-        return {"kind": "sim", "name": self.profile.name, "modelled": True, "driver": None, "cuda": None}
+        return {
+            "kind": "sim",
+            "name": self.profile.name,
+            "modelled": True,
+            "driver": None,
+            "cuda": None,
+            "profile": f"{self.spec.partition(':')[2]} {self.profile.digest()}",
+        }
 
     def backend(self) -> str:
         """Gloo: the values are in CPU memory."""

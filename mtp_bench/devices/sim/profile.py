@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import hashlib
+from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
 import torch
@@ -43,6 +44,10 @@ class DeviceProfile:
     def copy_ns(self, bytes_copied: int) -> float:
         """Time of a copy between host and device."""
         return max(bytes_copied / self.host_link_gbps, self.copy_floor_ns)
+
+    def digest(self) -> str:
+        """Eight hexadecimal digits of the constants: runs whose profiles differ in them do not compare."""
+        return hashlib.sha256(repr(astuple(self)).encode()).hexdigest()[:8]
 
     def _flops_per_ns(self, dtype: torch.dtype) -> float:
         if dtype in {torch.bfloat16, torch.float16}:
