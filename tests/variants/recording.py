@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 from mtp_bench.megatron import clear_logged_losses, logged_losses
 from mtp_bench.scopes.loss import LossBench
+from mtp_bench.syncs import Sync
 from mtp_bench.variants import Variant
 from mtp_bench.workloads import Workload
 
@@ -56,6 +57,19 @@ def run(bench: LossBench, variant: Variant) -> Outcome:
     assert bench.inputs.hidden_states.grad is not None
     assert head_grad is not None
     return Outcome(operations.seen, logged, bits(bench.inputs.hidden_states.grad), bits(head_grad))
+
+
+def syncs(bench: LossBench, variant: Variant) -> list[Sync]:
+    """The syncs of one step of ``variant`` on the simulated device, in order.
+
+    A run apart from :func:`run`: a dispatch mode's frames would stand between an operation and the line that asks for
+    it.
+    """
+    step = bench.step(variant)
+    clear_logged_losses()
+    with bench.device.record_syncs() as seen:
+        step()
+    return seen
 
 
 def bits(tensor: torch.Tensor) -> bytes:

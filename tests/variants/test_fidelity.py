@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,7 @@ from mtp_bench import variants
 from mtp_bench.scopes.loss import LossBench
 from mtp_bench.variants import Variant, verl
 from tests.releases import release
-from tests.variants.recording import run, workload
+from tests.variants.recording import run, syncs, workload
 
 STANDS_FOR = {"original": "0.8.0", "patched": "0.9.1"}
 MASKS = ("full", "prompt:0.6", "empty", "tail:1")
@@ -25,12 +26,8 @@ def released(version: str) -> Variant:
     return Variant("verl", verl.load_loss(package), version=verl.version(package))
 
 
-@pytest.mark.parametrize("name", STANDS_FOR)
-@pytest.mark.parametrize(("packed", "depths", "mask", "per_token", "dtype"), CASES)
-def test_issues_the_operations_of_the_release_and_computes_its_bits(
-    name, packed, depths, mask, per_token, dtype, on_host
-):
-    tiny = workload(
+def case(packed, depths, mask, per_token, dtype):
+    return workload(
         packed=packed,
         mtp_num_layers=depths,
         mask=mask,
@@ -38,18 +35,54 @@ def test_issues_the_operations_of_the_release_and_computes_its_bits(
         params_dtype=dtype,
         pad_to_multiple=4 if packed else 1,
     )
-    bench = LossBench(tiny, on_host)
+
+
+@pytest.mark.parametrize("name", STANDS_FOR)
+@pytest.mark.parametrize(("packed", "depths", "mask", "per_token", "dtype"), CASES)
+def test_issues_the_operations_of_the_release_and_computes_its_bits(
+    name, packed, depths, mask, per_token, dtype, place
+):
+    bench = LossBench(case(packed, depths, mask, per_token, dtype), place)
     theirs = run(bench, released(STANDS_FOR[name]))
     ours = run(bench, variants.load(name))
+    assert len(theirs.logged) == depths
     assert ours.operations == theirs.operations
     assert ours == theirs
 
 
 @pytest.mark.parametrize("name", STANDS_FOR)
-def test_the_comparison_tells_releases_apart(name, on_host):
+@pytest.mark.parametrize(("packed", "depths", "mask", "per_token", "dtype"), CASES)
+def test_waits_where_the_release_waits(name, packed, depths, mask, per_token, dtype, on_sim):
+    """A line of Megatron's is the same line; the loss's own is known by what it does, once a depth."""
+    bench = LossBench(case(packed, depths, mask, per_token, dtype), on_sim)
+    theirs = [described(sync) for sync in syncs(bench, released(STANDS_FOR[name]))]
+    ours = [described(sync) for sync in syncs(bench, variants.load(name))]
+    assert ours == theirs
+    rolls = 8 * 4 * depths if packed else 0
+    guards = {"original": [], "patched": ["item", "htod"] if mask == "empty" else ["item"]}[name]
+    assert len(ours) == rolls + len(guards) * depths
+    assert [kind for _, kind, _, _, place in ours if place == GUARD] == guards * depths
+
+
+GUARD = "the guard"
+
+
+def described(sync):
+    """Operator, kind, phase and range, and the place: Megatron's file and line, or the part of the loss."""
+    if Path(sync.file).name == "multi_token_prediction.py":
+        place = f"{sync.file}:{sync.line}"
+    else:
+        assert Path(sync.file).name in {"mtp_patch.py", "patched.py"}
+        assert "num_tokens > 0" in sync.code
+        place = GUARD
+    return sync.op, sync.kind, sync.phase, sync.range, place
+
+
+@pytest.mark.parametrize("name", STANDS_FOR)
+def test_the_comparison_tells_releases_apart(name, place):
     """With the releases exchanged it fails: neither the operations nor the values of the two are the same."""
     (other,) = (version for version in STANDS_FOR.values() if version != STANDS_FOR[name])
-    bench = LossBench(workload(mask="empty"), on_host)
+    bench = LossBench(workload(mask="empty"), place)
     theirs = run(bench, released(other))
     ours = run(bench, variants.load(name))
     assert ours.operations != theirs.operations
