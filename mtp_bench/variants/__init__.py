@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from mtp_bench.workloads import Workload
 
-__all__ = ["ARGUMENTS", "Variant", "VariantError", "available_names", "builtin_names", "load"]
+__all__ = ["ARGUMENTS", "Variant", "VariantError", "available_names", "builtin_names", "load", "title"]
 
 ENTRY_POINT_GROUP = "mtp_bench.variants"
 
@@ -123,6 +123,11 @@ def available_names() -> tuple[str, ...]:
 
     installed = ("verl",) if verl.package() is not None else ()
     return (*builtin_names(), *installed, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP)))
+
+
+def title(name: str) -> str:
+    """What a variant is, known without loading it; "" for a user's own."""
+    return _TITLES.get(name, "")
 
 
 def load(name: str) -> Variant:
