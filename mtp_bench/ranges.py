@@ -1,6 +1,6 @@
 """NVTX ranges of domain ``mtp_bench``, and the range path and phase that syncs are filed under.
 
-Range texts are a contract (docs/ranges in the README): ``run`` > ``workload:NAME`` > ``variant:NAME`` > ``step`` >
+Range texts are a contract (README, NVTX ranges): ``run`` > ``workload:NAME`` > ``variant:NAME`` > ``step`` >
 ``forward`` > ``mtp_loss`` > ``depth:K``; ``step`` > ``backward``; ``step`` > ``finalize``. The path is kept once for
 the process, not per thread, because backward runs on autograd's own threads on CUDA.
 """
