@@ -6,21 +6,21 @@ No torch, no I/O, no rendering. Differences are candidate less baseline, of medi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from mtp_bench.differences import Difference, Verdict, difference, median_ns, verdict
-from mtp_bench.errors import InputError, did_you_mean
+from mtp_bench.errors import InputError
 from mtp_bench.headline import headline
-from mtp_bench.results import Environment, Result, Run, Site
+from mtp_bench.pairs import Pair, Side, between, environment_differences, within
+from mtp_bench.results import Result, Run, Site
 
 __all__ = [
     "GATES",
     "Comparison",
     "Row",
     "SiteChange",
-    "baseline_variant",
     "compare",
     "headline",
     "site_changes",
@@ -29,17 +29,8 @@ __all__ = [
 
 SCHEMA_VERSION = 1
 GATES = ("slower", "syncs", "values")
-DEFAULT_BASELINE = "original"
 
 _VALUES_RANK = {"equal": 0, "close": 1, "differs": 2, "nan": 3}
-# Variables without which a step may take another time on the same machine.
-_DECISIVE_VARIABLES = (
-    "CUDA_DEVICE_MAX_CONNECTIONS",
-    "CUDA_LAUNCH_BLOCKING",
-    "PYTORCH_ALLOC_CONF",
-    "PYTORCH_CUDA_ALLOC_CONF",
-)
-_WORDS = ("title", "source", "stand_in")  # keys of a workload that change nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +47,14 @@ class SiteChange:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One candidate against its baseline, on one workload at one lead."""
+    """One candidate against its baseline, on one workload at one lead.
+
+    What one of two runs lacks is one row without results, as ``Pair`` has it.
+    """
 
     workload: str
     scope: str
-    lead_ms: float
+    lead_ms: float | None
     baseline: str
     candidate: str
     modelled: bool
@@ -82,6 +76,12 @@ class Comparison:
     failures: tuple[str, ...] = ()  # of the gate
     gates: tuple[str, ...] = ()
     baseline_run: str = ""  # what the first run is called; "" where one run is compared within
+    notes: tuple[str, ...] = ()  # what was left out
+
+    @property
+    def passed(self) -> bool:
+        """Whether the gates that were asked for hold; True where none was."""
+        return not self.failures and (not self.gates or self.exit_code == 0)
 
     @property
     def exit_code(self) -> int:
@@ -90,19 +90,6 @@ class Comparison:
             return 1
         cannot_tell = {"incomparable", "unclear"} if "slower" in self.gates else {"incomparable"}
         return 3 if any(row.verdict in cannot_tell for row in self.rows) else 0
-
-
-@dataclass(frozen=True)
-class _Side:
-    """A run and what its rows are called."""
-
-    run: Run
-    label: str
-    results: Mapping[tuple[str, str, str, float], Result] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, run: Run, label: str) -> _Side:
-        return cls(run, label, {(str(r.workload), str(r.scope), r.variant, r.lead_ms): r for r in run.results})
 
 
 def compare(runs: Sequence[tuple[str, Run]], baseline: str | None = None, gates: Sequence[str] = ()) -> Comparison:
@@ -114,24 +101,18 @@ def compare(runs: Sequence[tuple[str, Run]], baseline: str | None = None, gates:
         if gate not in GATES:
             raise InputError(f"--fail-on {gate!r}: use {', '.join(GATES)}")
     if len(runs) == 1:
-        rows = tuple(_within(runs[0][1], baseline))
+        pairs = list(within(runs[0][1], baseline))
         differences: tuple[str, ...] = ()
     else:
         if baseline is not None:
             raise InputError("--baseline names a variant of one run; of several runs the first is the baseline")
-        first, *others = (_Side.of(run, label) for label, run in runs)
-        rows = tuple(row for other in others for row in _between(first, other))
-        differences = tuple(text for other in others for text in _environment_differences(first, other))
+        first, *others = (Side.of(run, label) for label, run in runs)
+        pairs = [pair for other in others for pair in between(first, other)]
+        differences = tuple(text for other in others for text in environment_differences(first, other))
+    rows = tuple(_row(pair) for pair in pairs if not pair.skipped)
     failures = tuple(failure for row in rows for failure in _gate_failures(row, gates))
-    return Comparison(rows, differences, failures, tuple(gates), runs[0][0] if len(runs) > 1 else "")
-
-
-def baseline_variant(run: Run, workload: str, asked: str | None = None) -> str | None:
-    """The variant that the others are compared with: the one asked for, else ``original``, else the first."""
-    names = list(dict.fromkeys(result.variant for result in run.results if result.workload == workload))
-    if asked is not None:
-        return asked if asked in names else None
-    return DEFAULT_BASELINE if DEFAULT_BASELINE in names else next(iter(names), None)
+    baseline_run = runs[0][0] if len(runs) > 1 else ""
+    return Comparison(rows, differences, failures, tuple(gates), baseline_run, tuple(_left_out(pairs)))
 
 
 def site_changes(baseline: Result, candidate: Result) -> tuple[tuple[SiteChange, ...], tuple[SiteChange, ...]]:
@@ -152,51 +133,23 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "rows": [_row_json(row) for row in comparison.rows],
         "environment_differences": list(comparison.environment_differences),
-        "gate": {"passed": comparison.exit_code == 0, "failures": list(comparison.failures)},
+        "notes": list(comparison.notes),
+        "gate": {"passed": comparison.passed, "failures": list(comparison.failures)},
     }
 
 
-def _within(run: Run, asked: str | None) -> Iterator[Row]:
-    names = {result.variant for result in run.results}
-    if asked is not None and asked not in names:
-        raise InputError(f"--baseline {asked!r}: no such variant in this run{did_you_mean(asked, names)}")
-    side = _Side.of(run, "")
-    for (workload, scope, variant, lead_ms), result in side.results.items():
-        base_name = baseline_variant(run, workload, asked)
-        if base_name is None or variant == base_name:
-            continue
-        base = side.results.get((workload, scope, base_name, lead_ms))
-        yield _row((workload, scope, lead_ms), (base_name, base), (variant, result), paired=True, obstacle="")
+def _left_out(pairs: Sequence[Pair]) -> Iterator[str]:
+    skipped = list(dict.fromkeys(f"{pair.candidate[0]} on {pair.workload}" for pair in pairs if pair.skipped))
+    if skipped:
+        yield f"left out, since skipped on both sides: {', '.join(skipped)}"
 
 
-def _between(first: _Side, other: _Side) -> Iterator[Row]:
-    for key in dict.fromkeys([*first.results, *other.results]):
-        workload, scope, variant, lead_ms = key
-        base, cand = first.results.get(key), other.results.get(key)
-        if base is not None and cand is not None and base.status == cand.status == "skipped":
-            continue
-        yield _row(
-            (workload, scope, lead_ms),
-            (f"{variant} ({first.label})", base),
-            (f"{variant} ({other.label})", cand),
-            paired=False,
-            obstacle=_obstacle(first.run, other.run, workload, base, cand),
-        )
-
-
-def _row(
-    where: tuple[str, str, float],
-    baseline: tuple[str, Result | None],
-    candidate: tuple[str, Result | None],
-    paired: bool,
-    obstacle: str,
-) -> Row:
-    workload, scope, lead_ms = where
-    (base_name, base), (cand_name, cand) = baseline, candidate
+def _row(pair: Pair) -> Row:
+    (base_name, base), (cand_name, cand) = pair.baseline, pair.candidate
     added, removed = site_changes(base, cand) if base and cand and base.syncs and cand.syncs else ((), ())
     found: Difference | None = None
     result: tuple[Verdict, str]
-    why_not = _no_time(base_name, base) or _no_time(cand_name, cand) or obstacle
+    why_not = pair.obstacle or _no_time(base_name, base) or _no_time(cand_name, cand)
     if why_not:
         result = "incomparable", why_not
     else:
@@ -204,14 +157,14 @@ def _row(
         assert cand is not None
         assert base.time is not None
         assert cand.time is not None
-        found = difference(base.time, cand.time, paired)
+        found = difference(base.time, cand.time, pair.paired)
         result = verdict(found, median_ns(base.time), _modelled(base))
         if found.dropped:
             result = result[0], "; ".join(filter(None, [result[1], f"{found.dropped} throttled windows left out"]))
     return Row(
-        workload,
-        scope,
-        lead_ms,
+        pair.workload,
+        pair.scope,
+        pair.lead_ms,
         base_name,
         cand_name,
         _modelled(base or cand),
@@ -236,61 +189,8 @@ def _no_time(name: str, result: Result | None) -> str:
     return "" if result.time is not None else f"{name} has no times"
 
 
-def _obstacle(first: Run, other: Run, workload: str, base: Result | None, cand: Result | None) -> str:
-    """Why the times of two runs must not be compared; "" where they may."""
-    if base is None or cand is None:
-        return ""
-    changed = _changed_keys(first.workloads.get(workload, {}), other.workloads.get(workload, {}))
-    if changed:
-        return f"different workload: {', '.join(changed)}"
-    before = {**_must_agree(first.environment), "harness": base.harness, "profiled": base.time and base.time.profiled}
-    after = {**_must_agree(other.environment), "harness": cand.harness, "profiled": cand.time and cand.time.profiled}
-    different = [name for name in before if name in after and before[name] != after[name]]
-    return f"different {', '.join(different)}" if different else ""
-
-
-def _must_agree(environment: Environment) -> dict[str, Any]:
-    """What must be the same for two times to be comparable. A model does not depend on the machine it runs on."""
-    device = environment.device
-    always = {
-        "device": (device.kind, device.name),
-        "device profile": device.profile,
-        "mtp-bench version": environment.packages.get("mtp-bench"),
-    }
-    if device.modelled:
-        return always
-    variables = {name: environment.cuda_env.get(name) for name in _DECISIVE_VARIABLES}
-    return {
-        **always,
-        "CPU": (environment.cpu.model, environment.cpu.count),
-        "affinity": environment.cpu.affinity,
-        **variables,
-    }
-
-
-def _changed_keys(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    return [key for key in dict.fromkeys([*before, *after]) if key not in _WORDS and before.get(key) != after.get(key)]
-
-
-def _environment_differences(first: _Side, other: _Side) -> Iterator[str]:
-    before, after = _flat(first.run.environment), _flat(other.run.environment)
-    for key in dict.fromkeys([*before, *after]):
-        if before.get(key) != after.get(key):
-            yield f"{key}: {before.get(key, 'none')} ({first.label}), {after.get(key, 'none')} ({other.label})"
-
-
-def _flat(environment: Environment) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in environment.model_dump().items():
-        if isinstance(value, dict):
-            flat.update({f"{key}.{inner}": item for inner, item in value.items()})
-        else:
-            flat[key] = value
-    return {key: value for key, value in flat.items() if value is not None}
-
-
 def _gate_failures(row: Row, gates: Sequence[str]) -> Iterator[str]:
-    where = f"{row.candidate} on {row.workload} at lead {row.lead_ms:g} ms"
+    where = f"{row.candidate} on {row.workload}" + ("" if row.lead_ms is None else f" at lead {row.lead_ms:g} ms")
     if "slower" in gates and row.verdict == "slower" and row.difference is not None:
         yield f"{where}: slower than {row.baseline} by {row.difference.ns / 1e3:,.1f} us a step"
     base, cand = row.baseline_result, row.candidate_result
@@ -313,10 +213,10 @@ def _row_json(row: Row) -> dict[str, Any]:
         "baseline": row.baseline,
         "candidate": row.candidate,
         "modelled": row.modelled,
-        "difference_ns": found.ns if found else None,
-        "difference_ci_ns": _pair(found.low, found.high) if found else None,
+        "difference_us": found.ns / 1e3 if found else None,
+        "difference_ci_us": _ends(found.low, found.high, 1e3) if found else None,
         "ratio": found.ratio if found and math.isfinite(found.ratio) else None,
-        "ci": _pair(found.ratio_low, found.ratio_high) if found else None,
+        "ci": _ends(found.ratio_low, found.ratio_high) if found else None,
         "p": None,
         "verdict": row.verdict,
         "reason": row.reason,
@@ -344,8 +244,8 @@ def _change_json(change: SiteChange) -> dict[str, Any]:
     }
 
 
-def _pair(low: float | None, high: float | None) -> list[float] | None:
-    return None if low is None or high is None else [low, high]
+def _ends(low: float | None, high: float | None, unit: float = 1.0) -> list[float] | None:
+    return None if low is None or high is None else [low / unit, high / unit]
 
 
 def _sites(result: Result) -> dict[tuple[str, int, str, str], list[Site]]:

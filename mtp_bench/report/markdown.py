@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from mtp_bench.compare import Comparison, Row
 from mtp_bench.differences import Difference
 from mtp_bench.headline import headline
-from mtp_bench.report.view import SiteView, WorkloadView, site_views, workload_views
+from mtp_bench.report.view import LeadRow, SiteView, WorkloadView, site_views, workload_views
 from mtp_bench.report.words import (
     NONE,
     change,
+    comparison_groups,
     comparison_notes,
     environment_line,
     first_line,
+    has_results,
     interval,
     microseconds,
     percent,
     plural,
     signed_microseconds,
+    whole_microseconds,
 )
 from mtp_bench.results import Run
 
@@ -50,10 +53,11 @@ def comparison_report(comparison: Comparison) -> str:
     if comparison.environment_differences:
         lines += ["Different environments:", "", *(f"- {_text(d)}" for d in comparison.environment_differences), ""]
     header = ["workload", "scope", "lead ms", "baseline", "candidate", "verdict", "difference us", "98 % interval", "%"]
-    rows = [[*_comparison_cells(row)] for row in comparison.rows]
-    lines += _table([*header, "syncs a step", "values"], rows, numbers={2, 6, 7, 8})
-    notes = [note for row in comparison.rows for note in comparison_notes(row)]
-    lines += ["", *(f"- {_text(note)}" for note in dict.fromkeys(notes))]
+    rows = [[*_comparison_cells(row)] for row in comparison.rows if has_results(row)]
+    if rows:
+        lines += _table([*header, "syncs a step", "values"], rows, numbers={2, 6, 7, 8})
+    notes = [f"{rows[0].workload}: {note}" for rows in comparison_groups(comparison) for note in comparison_notes(rows)]
+    lines += ["", *(f"- {_text(note)}" for note in dict.fromkeys([*notes, *comparison.notes]))]
     if comparison.failures:
         lines += ["", "Failed:", "", *(f"- {_text(failure)}" for failure in comparison.failures)]
     return _cut("\n".join(lines).rstrip() + "\n")
@@ -90,26 +94,35 @@ def _workload(view: WorkloadView) -> Iterator[str]:
             cells.append(row.bound or NONE)
         rows.append(cells)
     yield from _table(header, rows, numbers=set(range(2, 8 if view.modelled else 9)) - {3})
-    if view.leads:
+    if not view.steps_agree and len(view.leads_ms) > 1 and view.leads:
         yield ""
-        yield from _leads(view)
-    if view.notes:
+        yield from _by_lead(view, "", ("a step", "difference"), _step_cells)
+    if view.host_known:
         yield ""
-        yield from (f"- {_text(note)}" for note in view.notes)
+        yield from _by_lead(view, "host's side: ", ("to enqueue a step", "ahead at entry"), _host_cells)
+    notes = [*([view.steps_agree] if view.steps_agree else []), *view.notes]
+    if notes:
+        yield ""
+        yield from (f"- {_text(note)}" for note in notes)
 
 
-def _leads(view: WorkloadView) -> Iterable[str]:
-    unit = "us a step, modelled" if view.modelled else "us a step"
-    header = [unit, *(f"lead {lead:g} ms" for lead in view.leads_ms), *(f"difference, {x:g} ms" for x in view.leads_ms)]
-    rows = [
-        [
-            f"`{row.variant}`",
-            *map(microseconds, row.step_ns),
-            *(_difference(found, row.variant == view.baseline) for found in row.difference),
-        ]
-        for row in view.leads
-    ]
+def _by_lead(
+    view: WorkloadView, what: str, titles: tuple[str, str], cells: Callable[[LeadRow, WorkloadView], list[str]]
+) -> Iterable[str]:
+    """Two quantities of every variant, each at every lead."""
+    columns = [f"{title}, lead {lead:g} ms" for title in titles for lead in view.leads_ms]
+    header = [f"{what}us{', modelled' if view.modelled else ''}", *columns]
+    rows = [[f"`{row.variant}`", *cells(row, view)] for row in view.leads]
     return _table(header, rows, numbers=set(range(1, len(header))))
+
+
+def _step_cells(row: LeadRow, view: WorkloadView) -> list[str]:
+    baseline = row.variant == view.baseline
+    return [*map(microseconds, row.step_ns), *(_difference(found, baseline) for found in row.difference)]
+
+
+def _host_cells(row: LeadRow, view: WorkloadView) -> list[str]:
+    return [*map(whole_microseconds, row.host_ns), *map(whole_microseconds, row.lead_ns)]
 
 
 def _sites(sites: Sequence[SiteView], room: int) -> Iterator[str]:
@@ -138,7 +151,8 @@ def _sites(sites: Sequence[SiteView], room: int) -> Iterator[str]:
 def _comparison_cells(row: Row) -> Iterator[str]:
     found = row.difference
     base, cand = row.baseline_result, row.candidate_result
-    yield from (row.workload, row.scope, f"{row.lead_ms:g}", row.baseline, row.candidate, row.verdict)
+    lead = NONE if row.lead_ms is None else f"{row.lead_ms:g}"
+    yield from (row.workload, row.scope, lead, row.baseline, row.candidate, row.verdict)
     yield _difference(found, False) + (" (modelled)" if found and row.modelled else "")
     yield (interval(found) or NONE) if found else NONE
     yield percent(found) if found else NONE

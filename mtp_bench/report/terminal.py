@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from rich import box
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from mtp_bench.compare import Comparison, Row
 from mtp_bench.differences import Difference
 from mtp_bench.headline import headline
+from mtp_bench.report.layout import Prose, WithoutTrailingBlanks
 from mtp_bench.report.view import LeadRow, SiteView, VariantRow, WorkloadView, site_views, workload_views
-from mtp_bench.report.words import NONE, change, comparison_notes, interval, microseconds, percent, signed_microseconds
+from mtp_bench.report.words import (
+    HOST_LEGEND,
+    NONE,
+    change,
+    comparison_groups,
+    comparison_heading,
+    comparison_notes,
+    has_results,
+    interval,
+    microseconds,
+    percent,
+    signed_microseconds,
+    whole_microseconds,
+)
 from mtp_bench.results import Result, Run
 
 WIDE = 112  # columns from which intervals have a column of their own
@@ -33,40 +46,52 @@ _STYLES = {
 def run_report(run: Run, width: int) -> RenderableType:
     """The headline, a table a workload, and the syncs by call site."""
     views = workload_views(run)
-    parts: list[RenderableType] = [Text(headline(run), style="bold")]
+    parts: list[RenderableType] = [Prose(Text(headline(run), style="bold"))]
     for view in views:
         parts.extend(_workload(view, width))
+    if any(view.host_known for view in views):
+        parts.extend((Text(""), Prose(HOST_LEGEND)))
     parts.extend(_sites(site_views(run), any(view.rows for view in views)))
-    return Group(*parts)
+    return WithoutTrailingBlanks(Group(*parts))
 
 
 def comparison_report(comparison: Comparison, width: int) -> RenderableType:
-    """What differs between the environments, and a table for every workload and lead."""
+    """What differs between the environments, a table for every workload and lead, and what there is to say of them."""
     parts: list[RenderableType] = []
     if comparison.environment_differences:
         parts.append(Text("different environments:", style="bold"))
-        parts.extend(_indented(Text(text)) for text in comparison.environment_differences)
-    groups: dict[tuple[str, str, float, str], list[Row]] = {}
-    for row in comparison.rows:
-        key = row.workload, row.scope, row.lead_ms, comparison.baseline_run or row.baseline
-        groups.setdefault(key, []).append(row)
-    for (workload, scope, lead_ms, baseline), rows in groups.items():
-        parts.append(_heading(f"{workload}, scope {scope}, lead {lead_ms:g} ms, baseline {baseline}"))
-        parts.append(_comparison_table(rows, width))
-        parts.extend(_indented(Text(line)) for row in rows for line in comparison_notes(row))
+        parts.extend(Prose(text, 2) for text in comparison.environment_differences)
+    for rows in comparison_groups(comparison):
+        shown = [row for row in rows if has_results(row)]
+        for lead_ms in dict.fromkeys(row.lead_ms for row in shown):
+            of_lead = [row for row in shown if row.lead_ms == lead_ms]
+            parts.extend(_heading(comparison_heading(comparison, of_lead[0])))
+            parts.append(_comparison_table(of_lead, width))
+        if not shown:
+            parts.extend(_heading(comparison_heading(comparison, rows[0])))
+        parts.extend(Prose(note, 2) for note in comparison_notes(rows))
     if not comparison.rows:
-        parts.append(Text("Nothing to compare: there is no second side."))
-    parts.extend(Text(f"failed: {failure}", style="bold red") for failure in comparison.failures)
-    return Group(*parts)
+        parts.append(Prose("Nothing to compare: there is no second side."))
+    parts.extend(Prose(note) for note in comparison.notes)
+    parts.extend(Prose(Text(f"failed: {failure}", style="bold red")) for failure in comparison.failures)
+    return WithoutTrailingBlanks(Group(*parts))
 
 
 def _workload(view: WorkloadView, width: int) -> Iterator[RenderableType]:
     title = f" ({view.title})" if view.title else ""
-    yield _heading(f"{view.name}{title}, scope {view.scope}, lead {view.lead_ms:g} ms")
+    yield from _heading(f"{view.name}{title}, scope {view.scope}, lead {view.lead_ms:g} ms")
     yield _variants_table(view, width)
+    if view.steps_agree:
+        yield Prose(view.steps_agree, 2)
+    yield from (Prose(note, 2) for note in view.notes)
     for start in range(0, len(view.leads_ms) if view.leads else 0, _LEADS_A_TABLE):
-        yield Padding(_leads_table(view, start), (1, 0, 0, 0), expand=False)
-    yield from (_indented(Text(note)) for note in view.notes)
+        chosen = range(start, min(start + _LEADS_A_TABLE, len(view.leads_ms)))
+        if not view.steps_agree and len(view.leads_ms) > 1:
+            yield Text("")
+            yield _by_lead(view, chosen, ("a step,", "diff.,"), _step_cells)
+        if view.host_known:
+            yield Text("")
+            yield _by_lead(view, chosen, ("host,", "ahead,"), _host_cells)
 
 
 def _variants_table(view: WorkloadView, width: int) -> Table:
@@ -120,36 +145,44 @@ def _difference_cell(found: Difference | None, is_baseline: bool, stacked: bool 
     return f"{text}\n{interval(found)}" if stacked and interval(found) else text
 
 
-def _leads_table(view: WorkloadView, start: int) -> Table:
-    chosen = range(start, min(start + _LEADS_A_TABLE, len(view.leads_ms)))
+def _by_lead(
+    view: WorkloadView,
+    leads: Sequence[int],
+    titles: tuple[str, str],
+    cells: Callable[[LeadRow, WorkloadView, Sequence[int]], list[str]],
+) -> Table:
+    """Two quantities of every variant, each at the chosen ``leads``."""
     table = _table()
     table.add_column(f"{'modelled ' if view.modelled else ''}us\nat a lead of", overflow="fold")
-    _number_columns(table, [f"a step,\n{view.leads_ms[index]:g} ms" for index in chosen])
-    _number_columns(table, [f"diff.,\n{view.leads_ms[index]:g} ms" for index in chosen])
+    for title in titles:
+        _number_columns(table, [f"{title}\n{view.leads_ms[index]:g} ms" for index in leads])
     for row in view.leads:
-        table.add_row(row.variant, *_lead_cells(row, view, chosen))
+        table.add_row(row.variant, *cells(row, view, leads))
     return table
 
 
-def _lead_cells(row: LeadRow, view: WorkloadView, chosen: Sequence[int]) -> list[str]:
-    steps = [microseconds(row.step_ns[index]) for index in chosen]
-    baseline = row.variant == view.baseline
-    return steps + [_difference_cell(row.difference[index], baseline) for index in chosen]
+def _step_cells(row: LeadRow, view: WorkloadView, leads: Sequence[int]) -> list[str]:
+    steps = [microseconds(row.step_ns[index]) for index in leads]
+    return steps + [_difference_cell(row.difference[index], row.variant == view.baseline) for index in leads]
+
+
+def _host_cells(row: LeadRow, view: WorkloadView, leads: Sequence[int]) -> list[str]:
+    return [whole_microseconds(values[index]) for values in (row.host_ns, row.lead_ns) for index in leads]
 
 
 def _sites(sites: list[SiteView], anything_ran: bool) -> Iterator[RenderableType]:
     if not anything_ran:
         return
-    yield _heading("syncs a step by call site")
+    yield from _heading("syncs a step by call site")
     if not sites:
         yield Text("none")
     for site in sites:
-        yield Text.assemble((site.place, "cyan"), f" in {site.function}", overflow="fold")
+        yield Prose(Text.assemble((site.place, "cyan"), f" in {site.function}"))
         if site.code:
-            yield _indented(Text(site.code, style="bold", overflow="fold"))
+            yield Prose(Text(site.code, style="bold"), 2)
         for reason in site.reasons:
-            yield _indented(Text(f"{reason.kind}, {reason.op}, in {reason.range}"))
-            yield from (Padding(Text(count), (0, 0, 0, 4), expand=False) for count in reason.counts)
+            yield Prose(f"{reason.kind}, {reason.op}, in {reason.range}", 2)
+            yield from (Prose(count, 4) for count in reason.counts)
 
 
 def _comparison_table(rows: list[Row], width: int) -> Table:
@@ -181,12 +214,9 @@ def _sides(row: Row) -> tuple[Result | None, Result | None]:
     return row.baseline_result, row.candidate_result
 
 
-def _heading(text: str) -> RenderableType:
-    return Padding(Text(text, style="bold underline", overflow="fold"), (1, 0, 0, 0), expand=False)
-
-
-def _indented(text: Text) -> RenderableType:
-    return Padding(text, (0, 0, 0, 2), expand=False)
+def _heading(text: str) -> Iterator[RenderableType]:
+    yield Text("")
+    yield Prose(Text(text, style="bold underline"))
 
 
 def _styled(word: str) -> Text:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mtp_bench.compare import baseline_variant
 from mtp_bench.differences import Difference, difference, median_ns
 from mtp_bench.headline import preferred_lead
+from mtp_bench.pairs import baseline_variant
 from mtp_bench.report.words import NONE, plural
 from mtp_bench.results import Result, Run
 
 # An idle GPU reaches what it is given after some 10 us; more than this is work that was queued before.
 _OWN_LEAD_NS = 50_000.0
+# Step times are shown in tenths of a microsecond.
+_ROUNDING_NS = 100.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +34,13 @@ class VariantRow:
 
 @dataclass(frozen=True, slots=True)
 class LeadRow:
-    """One variant at every lead: step time, and the difference from the baseline at the same lead."""
+    """One variant at every lead: step time, the difference from the baseline at the same lead, and the host's side."""
 
     variant: str
     step_ns: tuple[float | None, ...]
     difference: tuple[Difference | None, ...]
+    host_ns: tuple[float | None, ...]  # to enqueue a step, waits included
+    lead_ns: tuple[float | None, ...]  # how far the host was ahead at the entry of a step
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +55,14 @@ class WorkloadView:
     baseline: str
     rows: tuple[VariantRow, ...]
     leads_ms: tuple[float, ...]
-    leads: tuple[LeadRow, ...]  # empty where there is one lead only
+    leads: tuple[LeadRow, ...]  # empty where nothing was timed
+    steps_agree: str  # says so where no step time depends on the lead
     notes: tuple[str, ...]
+
+    @property
+    def host_known(self) -> bool:
+        """Whether there is anything to show of the host's side."""
+        return any(ns is not None for row in self.leads for ns in (*row.host_ns, *row.lead_ns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +125,8 @@ def _workload(run: Run, name: str) -> WorkloadView:
     baseline = baseline_variant(run, name) or ""
     shown = [by_key[variant, lead_ms] for variant in variants if (variant, lead_ms) in by_key]
     keys = run.workloads[name]
+    timed = any(result.time for result in of_workload)
+    leads = tuple(_lead_row(variant, leads_ms, baseline, by_key) for variant in variants) if timed else ()
     return WorkloadView(
         name=name,
         title=str(keys.get("title", "")),
@@ -123,9 +136,8 @@ def _workload(run: Run, name: str) -> WorkloadView:
         baseline=baseline,
         rows=tuple(_row(result, by_key.get((baseline, lead_ms))) for result in shown),
         leads_ms=leads_ms,
-        leads=tuple(_lead_row(variant, leads_ms, baseline, by_key) for variant in variants)
-        if len(leads_ms) > 1 and any(result.time for result in of_workload)
-        else (),
+        leads=leads,
+        steps_agree=_steps_agree(leads, leads_ms, run.environment.device.modelled),
         notes=tuple(_notes(shown)),
     )
 
@@ -159,7 +171,21 @@ def _lead_row(
             _difference(result, by_key.get((baseline, lead))) if result else None
             for result, lead in zip(results, leads_ms, strict=True)
         ),
+        tuple(_median(result.time.host_ns) if result and result.time else None for result in results),
+        tuple(_median(result.time.lead_ns) if result and result.time else None for result in results),
     )
+
+
+def _steps_agree(rows: tuple[LeadRow, ...], leads_ms: tuple[float, ...], modelled: bool) -> str:
+    """Where all step times are the same at every lead, as rounded: the sentence that stands for their table."""
+    if len(leads_ms) < 2 or not rows:
+        return ""
+    for row in rows:
+        known = [ns for ns in row.step_ns if ns is not None]
+        if known and (len(known) < len(leads_ms) or max(known) - min(known) > _ROUNDING_NS):
+            return ""
+    *first, last = (f"{lead:g}" for lead in leads_ms)
+    return f"{'modelled ' if modelled else ''}step times are the same at leads of {', '.join(first)} and {last} ms"
 
 
 def _difference(result: Result, baseline: Result | None) -> Difference | None:
@@ -169,21 +195,25 @@ def _difference(result: Result, baseline: Result | None) -> Difference | None:
 
 
 def _device_idle_ns(result: Result) -> float | None:
-    known = [ns for ns in (result.time and result.time.device_idle_ns) or [] if ns is not None]
-    if known:
-        return statistics.median(known)
+    known = _median((result.time and result.time.device_idle_ns) or [])
+    if known is not None:
+        return known
     return result.syncs.device_idle_ns if result.syncs else None
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
 
 
 def _bound(result: Result) -> str:
     """Who the step waits for: the GPU where it still has work of its own queued when the next step comes."""
     if result.time is None or result.time.modelled:
         return ""
-    leads = [ns for ns in result.time.lead_ns if ns is not None]
-    if not leads:
+    lead_ns = _median(result.time.lead_ns)
+    if lead_ns is None:
         return ""
-    own_lead_ns = statistics.median(leads) - result.lead_ms * 1e6
-    return "GPU-bound" if own_lead_ns > _OWN_LEAD_NS else "host-bound"
+    return "GPU-bound" if lead_ns - result.lead_ms * 1e6 > _OWN_LEAD_NS else "host-bound"
 
 
 def _notes(results: list[Result]) -> list[str]:

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from mtp_bench.compare import Row
+from mtp_bench.compare import Comparison, Row
 from mtp_bench.differences import Difference
 from mtp_bench.results import Run
 
 NONE = "-"
+HOST_LEGEND = (
+    "host: what the host takes to enqueue a step, waits included; "
+    "ahead: how far it is ahead of the device when a step begins"
+)
 
 
 def microseconds(ns: float | None) -> str:
     """``12,345.6`` for 12345600 ns."""
     return NONE if ns is None else (f"{ns / 1e3:,.1f}" if math.isfinite(ns) else str(ns))
+
+
+def whole_microseconds(ns: float | None) -> str:
+    """``12,346`` for 12345600 ns."""
+    return NONE if ns is None else (f"{ns / 1e3:,.0f}" if math.isfinite(ns) else str(ns))
 
 
 def signed_microseconds(ns: float) -> str:
@@ -94,13 +103,54 @@ def environment_line(run: Run) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def comparison_notes(row: Row) -> Iterator[str]:
-    """Why a row has no verdict, and the lines whose syncs changed."""
+def comparison_groups(comparison: Comparison) -> list[list[Row]]:
+    """The rows of a comparison by workload, scope and baseline."""
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    for row in comparison.rows:
+        groups.setdefault((row.workload, row.scope, comparison.baseline_run or row.baseline), []).append(row)
+    return list(groups.values())
+
+
+def comparison_heading(comparison: Comparison, row: Row) -> str:
+    """What a table of rows like ``row`` is about."""
+    lead = "" if row.lead_ms is None else f", lead {row.lead_ms:g} ms"
+    return f"{row.workload}, scope {row.scope}{lead}, baseline {comparison.baseline_run or row.baseline}"
+
+
+def has_results(row: Row) -> bool:
+    """Whether there is anything to show in a table; where one of two runs lacks it altogether, a note says so."""
+    return row.baseline_result is not None or row.candidate_result is not None
+
+
+def comparison_notes(rows: Sequence[Row]) -> Iterator[str]:
+    """Why rows of one workload have no verdict, and the lines whose syncs changed: each once, with whom it concerns."""
+    said: dict[str, dict[str, list[float | None]]] = {}
+    everywhere: dict[str, list[float | None]] = {}
+    for row in rows:
+        if has_results(row):
+            everywhere.setdefault(row.candidate, []).append(row.lead_ms)
+        for text in _notes_of(row):
+            said.setdefault(text, {}).setdefault(row.candidate, []).append(row.lead_ms)
+    for text, found in said.items():
+        yield f"{'all' if found == everywhere and len(found) > 1 else _who(found, everywhere)}: {text}"
+
+
+def _notes_of(row: Row) -> Iterator[str]:
     if row.reason and row.verdict in ("incomparable", "unclear"):
-        yield f"{row.candidate}: {row.verdict}: {row.reason}"
+        yield f"{row.verdict}: {row.reason}"
     for word, changes in (("more", row.added), ("fewer", row.removed)):
         for change in changes:
-            yield f"{row.candidate}: {abs(change.count)} {word} at {change.file}:{change.line}: {change.code}"
+            yield f"{abs(change.count)} {word} at {change.file}:{change.line}: {change.code}"
+
+
+def _who(found: Mapping[str, list[float | None]], everywhere: Mapping[str, list[float | None]]) -> str:
+    """The candidates, with their leads where it is not so at all of them."""
+    by_leads: dict[str, list[str]] = {}
+    for candidate, leads in found.items():
+        named = ", ".join(f"{lead:g}" for lead in leads if lead is not None)
+        where = "" if leads == everywhere.get(candidate, leads) else f" at lead {named} ms"
+        by_leads.setdefault(where, []).append(candidate)
+    return "; ".join(f"{', '.join(candidates)}{where}" for where, candidates in by_leads.items())
 
 
 def change(before: str, after: str) -> str:

@@ -159,14 +159,92 @@ def test_a_variant_of_one_side_only_or_failed_is_incomparable_with_its_reason():
     assert {(row.candidate, row.verdict, row.reason) for row in found.rows} == {
         ("original (b)", "same", "within 10 us"),
         ("mine (b)", "incomparable", "mine (b) failed"),
-        ("new (b)", "incomparable", "new (a) is not in the run"),
+        ("new (b)", "incomparable", "not in a"),
     }
     assert found.exit_code == 3
 
 
+def skipped(variant, **where):
+    return runs.result(variant, status="skipped", time=None, **where)
+
+
 def test_a_variant_skipped_on_both_sides_is_no_row():
-    skipped = runs.run([runs.result("original"), runs.result("mine", status="skipped", time=None)])
-    assert [row.candidate for row in both(skipped, skipped).rows] == ["original (b)"]
+    found = both(*[runs.run([runs.result("original"), skipped("mine")])] * 2)
+    assert [row.candidate for row in found.rows] == ["original (b)"]
+    assert found.notes == ("left out, since skipped on both sides: mine (b) on packed-sft",)
+    assert found.exit_code == 0
+
+
+def test_a_variant_skipped_as_its_baseline_is_no_row_within_a_run_and_said_once():
+    at = [
+        found
+        for lead_ms in (0.0, 1.0)
+        for found in (skipped("original", lead_ms=lead_ms), skipped("patched", lead_ms=lead_ms))
+    ]
+    found = compare([("a", runs.run(at))])
+    assert found.rows == ()
+    assert found.notes == ("left out, since skipped on both sides: patched on packed-sft",)
+    assert found.exit_code == 0
+
+
+def test_a_variant_whose_baseline_alone_is_skipped_is_incomparable():
+    found = compare([("a", runs.run([skipped("original"), runs.result("mine")]))])
+    assert [(row.verdict, row.reason) for row in found.rows] == [("incomparable", "original skipped")]
+    assert found.exit_code == 3
+
+
+def lacking(found):
+    return [
+        (row.workload, row.lead_ms, row.baseline, row.candidate, row.verdict, row.reason)
+        for row in found.rows
+        if row.baseline_result is None or row.candidate_result is None
+    ]
+
+
+def test_a_workload_of_one_run_only_is_one_row():
+    padded, packed = (
+        runs.run([found for found in runs.modelled_run().results if found.workload == name])
+        for name in ("padded-sft", "packed-sft")
+    )
+    found = both(padded, packed)
+    assert found.rows == tuple(row for row in found.rows if row.difference is None)
+    assert lacking(found) == [
+        ("padded-sft", None, "a", "b", "incomparable", "b has no padded-sft in scope loss"),
+        ("packed-sft", None, "a", "b", "incomparable", "a has no packed-sft in scope loss"),
+    ]
+    assert found.exit_code == 3
+
+
+def test_variants_and_leads_of_one_run_only_are_one_row_each():
+    first = runs.run([runs.result(name, lead_ms=lead) for name in ("mine", "gone") for lead in (0.0, 1.0, 10.0)])
+    second = runs.run([runs.result(name, lead_ms=lead) for name in ("mine", "new") for lead in (1.0, 5.0)])
+    found = both(first, second)
+    assert lacking(found) == [
+        ("packed-sft", None, "gone (a)", "gone (b)", "incomparable", "not in b"),
+        ("packed-sft", None, "a", "b", "incomparable", "b has no lead of 0 or 10 ms"),
+        ("packed-sft", None, "new (a)", "new (b)", "incomparable", "not in a"),
+        ("packed-sft", None, "a", "b", "incomparable", "a has no lead of 5 ms"),
+    ]
+    assert [(row.candidate, row.lead_ms) for row in found.rows if row.difference] == [("mine (b)", 1.0)]
+
+
+def test_what_an_interrupted_run_did_not_reach_is_incomparable():
+    whole = runs.run([runs.result(name, lead_ms=lead) for name in ("mine", "yours") for lead in (0.0, 1.0)])
+    found = both(whole, runs.run(whole.results[:3]))
+    assert lacking(found) == [
+        ("packed-sft", 1.0, "yours (a)", "yours (b)", "incomparable", "yours (b) is not in the run")
+    ]
+
+
+def test_runs_on_sim_with_other_constants_are_incomparable():
+    def on(profile):
+        device = DeviceInfo(kind="sim", name="NVIDIA H100", modelled=True, profile=profile)
+        return runs.run([runs.result("mine")], environment=runs.environment(device=device))
+
+    assert both(on("h100 0123abcd"), on("h100 0123abcd")).exit_code == 0
+    found = both(on("h100 0123abcd"), on("h100 4567cdef"))
+    assert [(row.verdict, row.reason) for row in found.rows] == [("incomparable", "different device profile")]
+    assert found.exit_code == 3
 
 
 def test_lines_that_moved_are_added_and_removed():
@@ -221,24 +299,49 @@ def test_an_unknown_gate_and_a_baseline_of_two_runs_are_refused():
 def test_json_has_the_names_that_scripts_rely_on_and_no_nan():
     found = to_json(compare([("a", runs.modelled_run([0.0]))]))
     json.dumps(found, allow_nan=False)
-    assert list(found) == ["schema_version", "rows", "environment_differences", "gate"]
-    names = {
-        "workload",
-        "scope",
-        "baseline",
-        "candidate",
-        "modelled",
-        "ratio",
-        "ci",
-        "p",
-        "verdict",
-        "reason",
-        "syncs",
-        "values",
+    assert list(found) == ["schema_version", "rows", "environment_differences", "notes", "gate"]
+    row = next(row for row in found["rows"] if (row["workload"], row["candidate"]) == ("padded-sft", "patched"))
+    (guard,) = row["syncs"]["added"]
+    assert set(guard) == {"file", "line", "code", "op", "kind", "count"}
+    row["syncs"]["added"] = []
+    assert row == {
+        "workload": "padded-sft",
+        "scope": "loss",
+        "lead_ms": 0.0,
+        "baseline": "original",
+        "candidate": "patched",
+        "modelled": True,
+        "difference_us": 16.5,
+        "difference_ci_us": None,
+        "ratio": pytest.approx(10_256.5 / 10_240),
+        "ci": None,
+        "p": None,
+        "verdict": "slower",
+        "reason": "",
+        "syncs": {"baseline": 0, "candidate": 1, "added": [], "removed": []},
+        "values": {"baseline": "close", "candidate": "close"},
     }
-    assert names <= set(found["rows"][0])
-    assert set(found["rows"][0]["syncs"]) == {"baseline", "candidate", "added", "removed"}
     assert found["gate"] == {"passed": True, "failures": []}
+
+
+def test_json_of_a_row_without_results_has_the_same_names():
+    rows = to_json(both(runs.run([runs.result("mine")]), runs.run([runs.result("new")])))["rows"]
+    assert {tuple(row) for row in rows} == {tuple(to_json(compare([("a", runs.modelled_run())]))["rows"][0])}
+    assert {(row["lead_ms"], row["difference_us"], row["verdict"]) for row in rows} == {(None, None, "incomparable")}
+
+
+def test_the_interval_of_the_difference_is_in_microseconds_too():
+    rows = to_json(compare([("a", runs.measured_run())], baseline="sync_free"))["rows"]
+    row = next(row for row in rows if row["candidate"] == "patched")
+    assert row["difference_us"] == pytest.approx(30)
+    assert row["difference_ci_us"] == [pytest.approx(30), pytest.approx(30)]
+
+
+def test_a_gate_that_nobody_asked_for_has_passed():
+    apart = both(runs.run([runs.result("mine")]), runs.run([runs.result("new")]))
+    assert (apart.exit_code, to_json(apart)["gate"]) == (3, {"passed": True, "failures": []})
+    asked = both(runs.run([runs.result("mine")]), runs.run([runs.result("new")]), gates=["syncs"])
+    assert (asked.exit_code, to_json(asked)["gate"]) == (3, {"passed": False, "failures": []})
 
 
 def test_the_interval_of_the_ratio_holds_the_ratio():

@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from mtp_bench.compare import compare
+from mtp_bench.headline import headline
 from mtp_bench.report import markdown
 from mtp_bench.report.terminal import comparison_report, run_report
 from mtp_bench.report.view import site_views, workload_views
@@ -15,9 +16,12 @@ from mtp_bench.results import GraphCapture, Place, VariantInfo
 from tests import runs
 
 
-def text_of(renderable, width):
+def text_of(renderable, width, terminal=True):
+    """What a terminal shows, or what a pipe gets."""
     out = io.StringIO()
-    Console(file=out, width=width, highlight=False).print(renderable)
+    Console(file=out, width=width, highlight=False, force_terminal=terminal, color_system=None).print(
+        renderable, crop=False
+    )
     return out.getvalue()
 
 
@@ -33,7 +37,7 @@ def large_run():
             runs.result(
                 name,
                 lead_ms=lead,
-                time=runs.time(step, device_idle_ns=[123_456_789.0]),
+                time=runs.time(step, device_idle_ns=[123_456_789.0], lead_ns=[1_034_567_890.0]),
                 syncs=runs.syncs(runs.site(1234)),
             )
             for lead in (0.0, 1.0, 10.0)
@@ -57,11 +61,87 @@ def test_the_parts_come_in_the_order_of_the_design():
 def test_a_row_has_values_syncs_capture_time_difference_percent_and_idle():
     rows = [line.split() for line in shown(runs.modelled_run()).splitlines() if line.startswith("patched ")]
     assert rows[0] == ["patched", "close", "1", "no", "10,256.5", "+16.5", "+0.2", "1.5"]
-    assert rows[1] == ["patched", *["10,256.5"] * 3, *["+16.5"] * 3]
+    assert rows[1] == ["patched", *["5,128"] * 3, *["1,000"] * 3]
 
 
 def test_the_baseline_is_named_as_such():
     assert re.search(r"^original +close +0 +yes +10,240\.0 +baseline", shown(runs.modelled_run()), re.M)
+
+
+def leads_of(run):
+    """The rows of the terminal's tables by lead, as words."""
+    tables = shown(run).split("at a lead of")[1:]
+    return [[line.split() for line in table.split("\n\n")[0].splitlines()[2:]] for table in tables]
+
+
+def of_leads(step_us, host_us, ahead_us):
+    return runs.run(
+        [
+            runs.result(variant, lead_ms=lead, time=runs.time(us, host_ns=[host * 1e3], lead_ns=[ahead * 1e3]))
+            for variant, shift in (("original", 0), ("mine", 5))
+            for lead, us, host, ahead in zip(
+                (0.0, 1.0, 10.0), [u + shift for u in step_us], host_us, ahead_us, strict=True
+            )
+        ]
+    )
+
+
+def test_step_times_that_depend_on_the_lead_have_a_table():
+    run = of_leads([100.0, 90.0, 80.0], [90, 90, 90.4], [0, 1_000, 10_000])
+    assert leads_of(run) == [
+        [
+            ["original", "100.0", "90.0", "80.0", "baseline", "baseline", "baseline"],
+            ["mine", "105.0", "95.0", "85.0", "+5.0", "+5.0", "+5.0"],
+        ],
+        [[name, "90", "90", "90", "0", "1,000", "10,000"] for name in ("original", "mine")],
+    ]
+    assert "step times are the same" not in shown(run)
+    found = markdown.run_report(run)
+    assert "| `mine` | 105.0 | 95.0 | 85.0 | +5.0 | +5.0 | +5.0 |" in found
+    assert "| `mine` | 90 | 90 | 90 | 0 | 1,000 | 10,000 |" in found
+
+
+def test_step_times_that_agree_at_all_leads_are_one_line():
+    run = of_leads([100.0, 100.04, 100.0], [90, 95, 99], [0, 1_000, 10_000])
+    assert leads_of(run) == [[[name, "90", "95", "99", "0", "1,000", "10,000"] for name in ("original", "mine")]]
+    assert "modelled step times are the same at leads of 0, 1 and 10 ms" in shown(run)
+    found = markdown.run_report(run)
+    assert "- modelled step times are the same at leads of 0, 1 and 10 ms" in found
+    assert "difference, lead" not in found
+
+
+def test_the_hosts_side_is_the_median_of_the_windows_and_no_table_where_it_is_not_known():
+    measured = runs.time(9.0, 9.0, 9.0, modelled=False, host_ns=[1e3, 5e3, 9e3], lead_ns=[2e3, None, 4e3])
+    assert leads_of(runs.run([runs.result("original", time=measured)])) == [[["original", "5", "3"]]]
+    unknown = runs.time(9.0, host_ns=[None], lead_ns=[None])
+    assert leads_of(runs.run([runs.result("original", time=unknown)])) == []
+
+
+def test_a_sentence_in_a_pipe_is_one_line():
+    run = runs.modelled_run()
+    found = text_of(run_report(run, 80), 80, terminal=False).splitlines()
+    assert found[0] == headline(run)
+    assert len(found[0]) > 200
+    assert max(len(line) for line in shown(run).splitlines()) <= 80
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize("width", [80, 140])
+def test_no_line_ends_with_blanks(width, terminal):
+    comparison = compare([("a", large_run()), ("b", runs.modelled_run())])
+    reports = [run_report(run, width) for run in (large_run(), runs.modelled_run(), runs.measured_run())]
+    for report in (*reports, comparison_report(comparison, width)):
+        found = text_of(report, width, terminal)
+        assert [line for line in found.splitlines() if line != line.rstrip()] == []
+
+
+def test_colours_do_not_hide_blanks_at_the_end():
+    out = io.StringIO()
+    run = runs.run([runs.result("original", time=None, numerics=runs.numerics("nan"))])
+    Console(file=out, width=80, force_terminal=True, color_system="standard").print(run_report(run, 80), crop=False)
+    assert "\x1b[" in out.getvalue()
+    plain = re.sub(r"\x1b\[[\d;]*m", "", out.getvalue())
+    assert [line for line in plain.splitlines() if line != line.rstrip()] == []
 
 
 @pytest.mark.parametrize("width", [80, 100, 140])
@@ -69,7 +149,8 @@ def test_no_number_is_cut_and_no_line_is_wider_than_the_terminal(width):
     found = shown(large_run(), width)
     assert max(len(line) for line in found.splitlines()) <= width
     assert "…" not in found
-    for number in ("512,345.6", "523,456.7", "498,765.4", "+11,111.1", "-13,580.2", "123,456.8", "1234"):
+    numbers = ("512,345.6", "523,456.7", "498,765.4", "+11,111.1", "-13,580.2", "123,456.8", "1234")
+    for number in (*numbers, "256,173", "1,034,568"):
         assert number in found
 
 
@@ -94,7 +175,7 @@ def test_a_gpu_with_work_left_when_the_next_step_comes_is_the_bound():
 
 def test_every_modelled_figure_is_labelled():
     found = shown(runs.modelled_run())
-    assert found.count("modelled.") == 2  # both sentences of the headline
+    assert " ".join(found.split()).count("lead, modelled.") == 2  # both sentences of the headline
     tables = [line for line in found.splitlines() if "variant  " in line or line.startswith("modelled us")]
     assert len(tables) == 4
     assert all("modelled" in line for line in tables)
@@ -187,8 +268,9 @@ def test_code_with_markup_characters_is_shown_as_it_is():
     assert "x[bold]y[/bold] = a | b" in markdown.run_report(run)
 
 
-def test_one_lead_has_no_table_of_leads():
-    assert "at a lead of" not in shown(runs.modelled_run([1.0]))
+def test_one_lead_has_no_table_of_step_times_by_lead():
+    assert [len(rows[0]) for rows in leads_of(runs.modelled_run([1.0]))] == [3, 3]  # variant, host, ahead
+    assert "step times are the same" not in shown(runs.modelled_run([1.0]))
 
 
 def test_a_stand_in_is_named_in_the_first_line_of_scope_step():
@@ -205,8 +287,8 @@ def test_scope_step_names_its_harness():
 
 def test_markdown_tables_are_tables():
     lines = markdown.run_report(runs.measured_run()).splitlines()
-    tables = [line for line in lines if line.startswith("|")]
-    assert len({line.count("|") for line in tables}) == 1
+    tables = [line.count("|") for line in lines if line.startswith("|")]
+    assert tables == [11] * 6 + [4] * 6
     assert "mtp-bench run --device sim" in lines
 
 
@@ -236,7 +318,7 @@ def test_a_comparison_shows_verdict_difference_syncs_and_changed_lines():
         assert "close > nan" in text
         assert "-100.0" in text
         assert "patched (b): 1 fewer at mtp_bench/variants/patched.py:40: if num" in text
-        assert "gone (b): incomparable: gone (b) is not in the run" in text
+        assert "gone (b): incomparable: not in b" in text
 
 
 @pytest.mark.parametrize("width", [80, 140])
@@ -246,6 +328,52 @@ def test_a_comparison_fits_the_terminal(width):
     )
     assert max(len(line) for line in found.splitlines()) <= width
     assert "…" not in found
+
+
+def test_what_is_true_of_all_variants_or_leads_is_said_once():
+    before, after = runs.modelled_run(), runs.modelled_run()
+    after.workloads["packed-sft"] = {**after.workloads["packed-sft"], "hidden_size": 64}
+    found = compare([("a", before), ("b", after)])
+    for text in (text_of(comparison_report(found, 140), 140), markdown.comparison_report(found).replace("\\_", "_")):
+        assert text.count("incomparable: different workload") == 1
+        assert "all: incomparable: different workload: hidden_size" in text
+
+
+def test_what_is_so_at_some_leads_names_them():
+    slow = runs.time(10.0, 30_000.0, 10.0, modelled=False)
+    run = runs.run(
+        [
+            runs.result(variant, lead_ms=lead, time=slow if lead == 1 else runs.time(10.0, 10.0, modelled=False))
+            for variant in ("original", "mine", "yours")
+            for lead in (0.0, 1.0)
+        ],
+        environment=runs.environment(device=runs.GPU),
+    )
+    noisy = run.results[3].model_copy(update={"time": runs.time(30_000.0, 10.0, 20_000.0, modelled=False)})
+    run.results[3] = noisy
+    text = text_of(comparison_report(compare([("a", run)]), 140), 140)
+    assert "mine at lead 1 ms: unclear: the interval holds 0" in text
+
+
+def test_a_workload_of_one_run_only_is_one_line_and_no_table():
+    before = runs.modelled_run()
+    after = runs.run([found for found in before.results if found.workload == "packed-sft"])
+    text = text_of(comparison_report(compare([("a", before), ("b", after)]), 140), 140)
+    assert "padded-sft, scope loss, baseline a\n  b: incomparable: b has no padded-sft in scope loss\n" in text
+    assert text.count("padded-sft") == 2
+
+
+def test_what_is_skipped_on_both_sides_is_said_once():
+    skipped = runs.run(
+        [
+            runs.result(name, lead_ms=lead, status="skipped", time=None)
+            for name in ("original", "a")
+            for lead in (0.0, 1.0)
+        ]
+    )
+    found = compare([("x", skipped)])
+    for text in (text_of(comparison_report(found, 140), 140), markdown.comparison_report(found)):
+        assert text.count("left out, since skipped on both sides: a on packed-sft") == 1
 
 
 def test_a_comparison_of_one_variant_says_there_is_nothing_to_compare():
