@@ -189,7 +189,8 @@ class WorkloadMeasurement:
         for name, step in steps.items():
             self._stage(by_name[name], "warm-up")
             try:
-                self.device.warm_up(step)
+                with ranges.open_range(f"variant:{name}"):
+                    self.device.warm_up(step)
             except Exception as error:
                 raise TimingError(name, describe_error(error)) from error
 
