@@ -10,6 +10,7 @@ import json
 import os
 import shlex
 import sys
+import warnings
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from mtp_bench.results import Run
+    from mtp_bench.run_folder import RunFolder
 
-PASSED, FAILED, USAGE, CANNOT_TELL, INTERRUPTED = 0, 1, 2, 3, 130
-REPORT_NAME = "report.md"
+FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -70,12 +71,9 @@ def _command(function: Callable[P, R]) -> Callable[P, R]:
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
-        except InputError as error:
+        except (InputError, RunError) as error:
             _say(f"error: {' '.join(str(error).split())}")
-            raise typer.Exit(USAGE) from None
-        except RunError as error:
-            _say(f"error: {error}")
-            raise typer.Exit(FAILED) from None
+            raise typer.Exit(USAGE if isinstance(error, InputError) else FAILED) from None
         except KeyboardInterrupt:
             _say("interrupted")
             raise typer.Exit(INTERRUPTED) from None
@@ -133,28 +131,29 @@ def run(
 ) -> None:
     """Run variants on workloads: their values, syncs and step time."""
     from mtp_bench import runner
+    from mtp_bench.progress import ProgressBar
+    from mtp_bench.run_folder import RunFolder
 
-    overrides = [*([f"seed={seed}"] if seed is not None else []), *(set_ or [])]
     say = _say if as_json else print
-    folder = _Folder(out)
+    folder = RunFolder(out)
 
     def on_start(started: dict[str, Any]) -> None:
         say(_first_line(started, device))
         sys.stdout.flush()
 
-    with _Progress() as progress:
+    with ProgressBar() as progress:
         try:
             found = runner.run(
                 profiles=profile,
                 variants=list(dict.fromkeys(variant)) if variant else None,
                 device=device,
                 scope=scope,
-                set=overrides,
+                set=set_ or (),
                 leads_ms=_numbers(lead),
                 values=values,
                 detectors=_words(detectors),
                 out=folder.of_device,
-                seed=seed or 0,
+                seed=seed,
                 trace=trace,
                 command=shlex.join(["mtp-bench", *sys.argv[1:]]),
                 on_start=on_start,
@@ -162,7 +161,7 @@ def run(
             )
         except KeyboardInterrupt:
             progress.close()
-            folder.keep_what_is_done()
+            _say_kept(folder)
             raise
     report = folder.write_report(found)
     if as_json:
@@ -219,10 +218,11 @@ def report(
     from mtp_bench.report.terminal import run_report
     from mtp_bench.report.words import first_line
     from mtp_bench.results import load_run
+    from mtp_bench.run_folder import write_report
 
     found = load_run(run)
     path = Path(run)
-    written = _write_report(found, out or (path if path.is_dir() else path.parent))
+    written = write_report(found, out or (path if path.is_dir() else path.parent))
     print(first_line(found))
     _print(lambda width: run_report(found, width))
     print(f"\nreport: {written}")
@@ -270,91 +270,31 @@ def _failures(run: Run) -> str:
     return "; ".join(f"{variant} failed on {workload}" for variant, workload in failed)
 
 
-class _Folder:
-    """Where a run goes: the folder asked for, else one named by time and device, known once the device is."""
-
-    def __init__(self, asked: Path | None) -> None:
-        self.path = asked
-
-    def of_device(self, spec: str) -> Path:
-        """The folder of a run on the device ``spec``."""
-        if self.path is None:
-            import datetime
-
-            now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-            stem = Path("reports") / f"{now}-{spec.replace(':', '-')}"
-            self.path, again = stem, 2
-            while self.path.exists():
-                self.path, again = stem.with_name(f"{stem.name}-{again}"), again + 1
-        return self.path
-
-    def write_report(self, run: Run) -> Path:
-        assert self.path is not None
-        return _write_report(run, self.path)
-
-    def keep_what_is_done(self) -> None:
-        """After Ctrl-C: ``run.json`` holds what is done already; add the report, and say where both are."""
-        from mtp_bench.results import load_run
-
-        if self.path is None or not (self.path / "run.json").exists():
-            return
-        run = load_run(self.path)
-        _write_report(run, self.path)
-        _say(f"kept {len(run.results)} results in {self.path}")
-
-
-def _write_report(run: Run, folder: Path) -> Path:
-    from mtp_bench.report.markdown import run_report
-
-    path = folder / REPORT_NAME
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(run_report(run), encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}; choose another folder with --out") from None
-    return path
-
-
-class _Progress:
-    """A progress bar on standard error; nothing at all where that is not a terminal."""
-
-    def __init__(self) -> None:
-        self._bar: Any = None
-        self._task: Any = None
-
-    def __enter__(self) -> _Progress:
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-            columns = (BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-        return self
-
-    def __call__(self, done: int, total: int, what: str) -> None:
-        """Show that ``done`` of ``total`` results are there, and ``what`` is under way."""
-        if self._bar is None:
-            return
-        if self._task is None:
-            self._bar.start()
-            self._task = self._bar.add_task(what, total=total)
-        self._bar.update(self._task, completed=done, total=total, description=what)
-
-    def close(self) -> None:
-        """Take the bar away, so that what is printed next starts on a line of its own."""
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+def _say_kept(folder: RunFolder) -> None:
+    """After Ctrl-C: ``run.json`` holds what is done already; add the report, and say where both are."""
+    run = folder.what_is_done()
+    if run is not None:
+        folder.write_report(run)
+        _say(f"kept {len(run.results)} results in {folder.path}")
 
 
 def _list_variants() -> list[tuple[str, str]]:
     from mtp_bench import variants
 
-    loaded = [variants.load(name) for name in variants.available_names()]
-    return [(v.name, "; ".join(filter(None, [v.title, v.version, v.path, v.note]))) for v in loaded]
+    return [(name, _about_variant(name)) for name in variants.available_names()]
+
+
+def _about_variant(name: str) -> str:
+    """Title, and version and code path of somebody else's; why it cannot be loaded here, where it cannot."""
+    from mtp_bench import variants
+
+    try:
+        with warnings.catch_warnings(action="ignore"):  # Megatron's, on import
+            variant = variants.load(name)
+    except Exception as error:  # a broken installation of one variant hides no other
+        why = " ".join(str(error).split()).removeprefix(f"--variant {name}: ")
+        return "; ".join(filter(None, [variants.title(name), f"cannot run here: {why}"]))
+    return "; ".join(filter(None, [variant.title, variant.version, variant.path, variant.note]))
 
 
 def _list_profiles() -> list[tuple[str, str]]:
@@ -402,11 +342,11 @@ def _words(text: str | None) -> list[str] | None:
 
 
 def _print(render: Callable[[int], RenderableType]) -> None:
-    """Print a report as wide as the terminal; 80 columns where there is none."""
+    """Print a report as wide as the terminal; in a pipe tables are 80 columns wide, and a sentence is one line."""
     from rich.console import Console
 
-    console = Console(highlight=False, soft_wrap=False)
-    console.print(render(console.width))
+    console = Console(highlight=False)
+    console.print(render(console.width), crop=False)
 
 
 def _say(text: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import platform
 import shutil
 import subprocess
@@ -27,6 +29,25 @@ _NSYS_PLACES = (
 # every range is lost.
 _NVTX_ASKS = (0, 2, 12)
 _NSYS_ANSWERS = (2024,)
+
+# PyTorch registers one device for good, so this is tried in a process of its own.
+_SIM_TRIAL = """
+import sys
+from mtp_bench.devices import resolve
+from mtp_bench.errors import InputError
+try:
+    device = resolve("sim")
+    with device.session():
+        import torch
+        ones = torch.ones(4, device=device.torch_device)
+        with device.record_syncs() as syncs:
+            total = ones.sum().item()
+    assert (total, len(syncs)) == (4.0, 1), f"4 ones add up to {total}, with {len(syncs)} syncs instead of 1"
+except InputError as error:
+    sys.exit(str(error))
+"""
+_TRIAL_SECONDS = 60
+_IMPORT_TRITON = (0, 18)  # megatron-core from here on imports triton, which is not part of a CPU build of torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +92,25 @@ def _gpu() -> Finding:
 
 
 def _sim() -> Finding:
-    from mtp_bench.devices import resolve
     from mtp_bench.profiles import profile_names
 
-    device = resolve("sim")
-    return Finding("sim", "works", f"{device.spec} by default; profiles: {', '.join(profile_names('devices'))}")
+    profiles = ", ".join(profile_names("devices"))
+    path = [str(Path(__file__).resolve().parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _SIM_TRIAL],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_TRIAL_SECONDS,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
+        )
+    except subprocess.TimeoutExpired:
+        return Finding("sim", "missing", f"one operation on it took more than {_TRIAL_SECONDS} s")
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines()
+        return Finding("sim", "missing", lines[-1] if lines else f"its trial ended with exit code {done.returncode}")
+    return Finding("sim", "works", f"registered, and 1 operation waited as on a GPU; profiles: {profiles}")
 
 
 def _megatron() -> Finding:
@@ -84,6 +119,9 @@ def _megatron() -> Finding:
         return Finding("megatron-core", "missing", "not installed: pip install megatron-core")
     path = "process_mtp_loss" if megatron_core.has_process_mtp_loss() else "GPTModel._postprocess"
     text = f"{found}, MTP loss in {path}, {megatron_core.folder()}"
+    if _numbers(found)[:2] >= _IMPORT_TRITON and importlib.util.find_spec("triton") is None:
+        missing = "it imports triton, which is not installed: pip install triton"
+        return Finding("megatron-core", "limited", f"{text}; no variant can run: {missing}")
     reason = megatron_core.packed_unsupported()
     return Finding("megatron-core", "limited" if reason else "works", f"{text}; {reason}" if reason else text)
 

@@ -8,14 +8,17 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from mtp_bench import __version__, cli, runner
-from mtp_bench.errors import InputError
+from mtp_bench import __version__, cli, runner, variants
+from mtp_bench.errors import InputError, RunError
+from mtp_bench.headline import headline
+from mtp_bench.megatron import versions
 from mtp_bench.results import load_run
 from mtp_bench.workloads import load
 from tests import runs
@@ -147,7 +150,7 @@ def test_options_reach_the_runner(invoke):
     assert asked["profiles"] == ["packed-sft", "mimo-7b"]
     assert asked["variants"] == ["patched", "a.b:c"]
     assert (asked["device"], asked["scope"], asked["values"], asked["seed"]) == ("cuda:1", "step", "real", 7)
-    assert asked["set"] == ["seed=7", "hidden_size=64"]
+    assert asked["set"] == ["hidden_size=64"]
     assert asked["leads_ms"] == [0.0, 2.5]
     assert asked["detectors"] == ["torch", "kineto"]
     assert asked["trace"] == Path("t.json")
@@ -157,7 +160,7 @@ def test_without_options_the_runner_decides(invoke):
     invoke("run")
     names = ("profiles", "variants", "leads_ms", "detectors", "trace")
     assert [invoke.asked[name] for name in names] == [None] * 5
-    assert (invoke.asked["set"], invoke.asked["seed"]) == ([], 0)
+    assert (invoke.asked["set"], invoke.asked["seed"]) == ((), None)
 
 
 def test_json_is_one_document_and_messages_go_to_standard_error(invoke):
@@ -183,6 +186,26 @@ def test_input_errors_are_one_line_and_2(invoke):
     invoke.raises = InputError("--variant x: no such variant\nreally")
     done = invoke("run")
     assert (done.exit_code, done.stderr) == (2, "error: --variant x: no such variant really\n")
+
+
+def test_a_run_that_cannot_go_on_is_one_line_and_1(invoke):
+    invoke.raises = RunError("the worker process did not start: exit code 1; its output ends with:\nboom\n  at a.py")
+    done = invoke("run")
+    assert done.exit_code == 1
+    assert done.stderr == ("error: the worker process did not start: exit code 1; its output ends with: boom at a.py\n")
+
+
+def test_ctrl_c_before_the_first_result_does_not_claim_what_an_earlier_run_left(invoke, monkeypatch):
+    runs.modelled_run().write(Path("here"))
+
+    def interrupted(**asked):
+        asked["out"]("sim:h100")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner, "run", interrupted)
+    done = invoke("run", "--out", "here")
+    assert (done.exit_code, done.stderr) == (130, "interrupted\n")
+    assert not Path("here/report.md").exists()
 
 
 def test_ctrl_c_keeps_what_is_done(invoke):
@@ -236,6 +259,16 @@ def test_compare_exits_3_where_it_cannot_compare_and_1_where_a_gate_fails(invoke
     assert "failed: mine (bad) on packed-sft at lead 1 ms: 1 syncs a step, mine (good) has 0" in failed.stdout
 
 
+def test_in_a_pipe_the_first_sentence_is_one_line_and_no_line_ends_with_blanks(tmp_path):
+    runs.modelled_run().write(tmp_path / "here")
+    done = shell("report", "here", cwd=tmp_path)
+    assert done.stdout.splitlines()[1] == headline(runs.modelled_run())
+    for command in (["report", "here"], ["compare", "here"], ["compare", "here", "here/run.json"]):
+        done = shell(*command, cwd=tmp_path)
+        assert done.stdout
+        assert [line for line in done.stdout.splitlines() if line != line.rstrip()] == []
+
+
 @pytest.mark.parametrize("command", ["compare", "report"])
 @pytest.mark.parametrize(
     ("text", "message"),
@@ -264,6 +297,30 @@ def test_list(invoke):
     variants = [line.split()[0] for line in invoke("list", "variants").stdout.splitlines()]
     assert variants[:6] == ["original", "patched", "sync_free", "host_lens", "boundary_roll", "megatron"]
     assert invoke("list", "nothing").exit_code == 2
+
+
+def listed_variants(invoke):
+    done = invoke("list", "variants")
+    assert (done.exit_code, done.stderr) == (0, "")
+    return dict(line.split(None, 1) for line in done.stdout.splitlines())
+
+
+def test_list_names_all_variants_without_megatron_core(invoke, monkeypatch):
+    with_it = listed_variants(invoke)
+    monkeypatch.setattr(versions, "folder", lambda: None)
+    without_it = listed_variants(invoke)
+    assert list(without_it) == list(with_it)
+    missing = "cannot run here: megatron-core is not installed: pip install megatron-core"
+    assert without_it["patched"] == f"{with_it['patched']}; {missing}"
+    assert without_it["megatron"] == f"the installed megatron-core's own code; {missing}"
+
+
+def test_list_names_an_entry_point_that_does_not_load(invoke, monkeypatch):
+    point = EntryPoint("broken", "no_such_module:loss", variants.ENTRY_POINT_GROUP)
+    monkeypatch.setattr(variants, "entry_points", lambda group, name="broken": [point] if name == "broken" else [])
+    listed = listed_variants(invoke)
+    assert listed["broken"].startswith("cannot run here: cannot import no_such_module: ModuleNotFoundError")
+    assert list(listed)[:6] == list(variants.builtin_names())
 
 
 BAD_INPUT = [

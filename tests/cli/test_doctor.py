@@ -49,6 +49,44 @@ def test_megatron_core_is_named_with_its_loss_and_its_folder():
     assert "megatron/core" in found.text
 
 
+def test_sim_works_because_an_operation_ran_on_it():
+    found = finding("sim")
+    assert found.state == "works"
+    assert found.text.startswith("registered, and 1 operation waited as on a GPU; profiles: ")
+
+
+@pytest.mark.parametrize(
+    ("broken", "text"),
+    [
+        (
+            "from torch.utils import backend_registration\n"
+            "del backend_registration._setup_privateuseone_for_python_backend\n",
+            "the simulated device needs PyTorch >= 2.11, this is ",
+        ),
+        ("import sys\nsys.modules['torch'] = None\n", "ModuleNotFoundError: "),
+        ("import os\nos.abort()\n", "its trial ended with exit code -6"),
+    ],
+)
+def test_a_sim_that_cannot_run_is_missing_with_the_reason(monkeypatch, broken, text):
+    monkeypatch.setattr(doctor, "_SIM_TRIAL", broken + doctor._SIM_TRIAL)
+    found = finding("sim")
+    assert found.state == "missing"
+    assert found.text.startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("version", "triton", "state"),
+    [("0.17.1", False, "works"), ("0.18.0", False, "limited"), ("0.19.2", False, "limited"), ("0.19.2", True, "works")],
+)
+def test_a_megatron_core_that_imports_triton_without_it_is_said_so(monkeypatch, version, triton, state):
+    monkeypatch.setattr(doctor.megatron_core, "version", lambda: version)
+    monkeypatch.setattr(doctor.megatron_core, "packed_unsupported", lambda: None)
+    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: name if triton else None)
+    found = doctor._megatron()
+    assert found.state == state
+    assert ("pip install triton" in found.text) == (state == "limited")
+
+
 def test_a_new_nvtx_under_an_old_nsys_loses_ranges_and_doctor_says_so(monkeypatch, nsys):
     nsys("2023.4.4.54-234433681190v0")
     monkeypatch.setattr(doctor, "version", {"nvtx": "0.2.13"}.get)

@@ -1,0 +1,59 @@
+"""The folder of a run: how it is named, and ``report.md`` beside ``run.json``."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+from mtp_bench.errors import InputError
+from mtp_bench.results import FILE_NAME, Run, load_run
+
+REPORT_NAME = "report.md"
+
+
+class RunFolder:
+    """Where a run goes: the folder asked for, else one named by time and device, known once the device is."""
+
+    def __init__(self, asked: Path | None) -> None:
+        self.path = asked
+        self._before: int | None = None
+
+    def of_device(self, spec: str) -> Path:
+        """The folder of a run on the device ``spec``."""
+        if self.path is None:
+            now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+            stem = Path("reports") / f"{now}-{spec.replace(':', '-')}"
+            self.path, again = stem, 2
+            while self.path.exists():
+                self.path, again = stem.with_name(f"{stem.name}-{again}"), again + 1
+        self._before = self._written_at()
+        return self.path
+
+    def what_is_done(self) -> Run | None:
+        """What an interrupted run has written; None where it wrote nothing, whatever an earlier run left there."""
+        if self.path is None or self._written_at() == self._before:
+            return None
+        return load_run(self.path)
+
+    def _written_at(self) -> int | None:
+        assert self.path is not None
+        file = self.path / FILE_NAME
+        return file.stat().st_mtime_ns if file.is_file() else None
+
+    def write_report(self, run: Run) -> Path:
+        """Write the report of ``run`` into the folder, which the run has named by now; return its path."""
+        assert self.path is not None
+        return write_report(run, self.path)
+
+
+def write_report(run: Run, folder: Path) -> Path:
+    """Write ``report.md`` of ``run`` into ``folder``; InputError where that cannot be."""
+    from mtp_bench.report.markdown import run_report
+
+    path = folder / REPORT_NAME
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(run_report(run), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}; choose another folder with --out") from None
+    return path
