@@ -5,16 +5,15 @@ No torch, no I/O, no rendering. Differences are candidate less baseline, of medi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mtp_bench.differences import Difference, Verdict, difference, median_ns, verdict
+from mtp_bench.differences import Difference, Verdict, difference, finite, median_ns, verdict
 from mtp_bench.errors import InputError
 from mtp_bench.headline import headline
 from mtp_bench.pairs import Pair, Side, between, environment_differences, within
-from mtp_bench.results import Result, Run, Site
+from mtp_bench.results import Result, Run, Site, write_number
 
 __all__ = [
     "GATES",
@@ -74,6 +73,7 @@ class Comparison:
     rows: tuple[Row, ...]
     environment_differences: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()  # of the gate
+    undecided: tuple[str, ...] = ()  # what the gate had nothing to judge by
     gates: tuple[str, ...] = ()
     baseline_run: str = ""  # what the first run is called; "" where one run is compared within
     notes: tuple[str, ...] = ()  # what was left out
@@ -85,9 +85,11 @@ class Comparison:
 
     @property
     def exit_code(self) -> int:
-        """0 passed, 1 a gate failed, 3 something could not be compared, or the gate on time cannot tell."""
+        """0 passed, 1 a gate failed, 3 something could not be compared, or a gate cannot tell."""
         if self.failures:
             return 1
+        if self.undecided:
+            return 3
         cannot_tell = {"incomparable", "unclear"} if "slower" in self.gates else {"incomparable"}
         return 3 if any(row.verdict in cannot_tell for row in self.rows) else 0
 
@@ -111,8 +113,9 @@ def compare(runs: Sequence[tuple[str, Run]], baseline: str | None = None, gates:
         differences = tuple(text for other in others for text in environment_differences(first, other))
     rows = tuple(_row(pair) for pair in pairs if not pair.skipped)
     failures = tuple(failure for row in rows for failure in _gate_failures(row, gates))
+    undecided = tuple(_undecided(rows, gates))
     baseline_run = runs[0][0] if len(runs) > 1 else ""
-    return Comparison(rows, differences, failures, tuple(gates), baseline_run, tuple(_left_out(pairs)))
+    return Comparison(rows, differences, failures, undecided, tuple(gates), baseline_run, tuple(_left_out(pairs)))
 
 
 def site_changes(baseline: Result, candidate: Result) -> tuple[tuple[SiteChange, ...], tuple[SiteChange, ...]]:
@@ -134,7 +137,11 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         "rows": [_row_json(row) for row in comparison.rows],
         "environment_differences": list(comparison.environment_differences),
         "notes": list(comparison.notes),
-        "gate": {"passed": comparison.passed, "failures": list(comparison.failures)},
+        "gate": {
+            "passed": comparison.passed,
+            "failures": list(comparison.failures),
+            "undecided": list(comparison.undecided),
+        },
     }
 
 
@@ -186,7 +193,9 @@ def _no_time(name: str, result: Result | None) -> str:
         return f"{name} is not in the run"
     if result.status != "ok":
         return f"{name} {result.status}"
-    return "" if result.time is not None else f"{name} has no times"
+    if result.time is None:
+        return f"{name} has no times"
+    return "" if finite(result.time) else f"{name} has step times that are not finite"
 
 
 def _gate_failures(row: Row, gates: Sequence[str]) -> Iterator[str]:
@@ -204,18 +213,33 @@ def _gate_failures(row: Row, gates: Sequence[str]) -> Iterator[str]:
             yield f"{where}: values {after}, those of {row.baseline} {before}"
 
 
+def _undecided(rows: Sequence[Row], gates: Sequence[str]) -> Iterator[str]:
+    """What the gates on syncs and values lack; a row without times is incomparable, which says enough."""
+    if gates and not rows:
+        yield f"--fail-on {','.join(gates)}: nothing to compare"
+    for gate, name in (("syncs", "syncs"), ("values", "numerics")):
+        lacking = [
+            side
+            for row in rows
+            for side, result in ((row.baseline, row.baseline_result), (row.candidate, row.candidate_result))
+            if result is not None and result.status == "ok" and getattr(result, name) is None
+        ]
+        if gate in gates and lacking:
+            yield f"--fail-on {gate}: no {gate} of {', '.join(dict.fromkeys(lacking))}"
+
+
 def _row_json(row: Row) -> dict[str, Any]:
     base, cand, found = row.baseline_result, row.candidate_result, row.difference
     return {
         "workload": row.workload,
         "scope": row.scope,
-        "lead_ms": row.lead_ms,
+        "lead_ms": _number(row.lead_ms),
         "baseline": row.baseline,
         "candidate": row.candidate,
         "modelled": row.modelled,
-        "difference_us": found.ns / 1e3 if found else None,
+        "difference_us": _number(found.ns / 1e3) if found else None,
         "difference_ci_us": _ends(found.low, found.high, 1e3) if found else None,
-        "ratio": found.ratio if found and math.isfinite(found.ratio) else None,
+        "ratio": _number(found.ratio) if found else None,
         "ci": _ends(found.ratio_low, found.ratio_high) if found else None,
         "p": None,
         "verdict": row.verdict,
@@ -244,8 +268,12 @@ def _change_json(change: SiteChange) -> dict[str, Any]:
     }
 
 
-def _ends(low: float | None, high: float | None, unit: float = 1.0) -> list[float] | None:
-    return None if low is None or high is None else [low / unit, high / unit]
+def _ends(low: float | None, high: float | None, unit: float = 1.0) -> list[float | str | None] | None:
+    return None if low is None or high is None else [_number(low / unit), _number(high / unit)]
+
+
+def _number(value: float | None) -> float | str | None:
+    return None if value is None else write_number(value)
 
 
 def _sites(result: Result) -> dict[tuple[str, int, str, str], list[Site]]:

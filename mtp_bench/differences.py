@@ -82,6 +82,11 @@ def median_ns(time: Time) -> float:
     return statistics.median(_kept(time).values())
 
 
+def finite(time: Time) -> bool:
+    """Whether the times allow to say anything: a median over NaN depends on the order of the windows."""
+    return all(math.isfinite(ns) for ns in time.step_ns)
+
+
 def _kept(time: Time) -> dict[int, float]:
     """Step time by position or round, without throttled windows (unless all were)."""
     windows = dict(zip(time.round, time.step_ns, strict=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mtp_bench.differences import difference
+from mtp_bench.differences import difference, finite
 from mtp_bench.results import Result, Run
 
 PREFERRED_LEAD_MS = 1.0
@@ -85,6 +85,8 @@ class _Costs:
                 return "", f"variant {name} was not run"
             if result.time is None:
                 return "", f"variant {name} {result.status if result.status != 'ok' else 'has no times'}"
+            if not finite(result.time):
+                return "", f"variant {name} has step times that are not finite"
             times.append(result.time)
         # Candidate less baseline: the variant that pays for it is the candidate.
         found = difference(times[1], times[0], paired=True)

@@ -30,12 +30,13 @@ def _parse_number(value: Any) -> Any:
     return _NON_FINITE.get(value, value) if isinstance(value, str) else value
 
 
-def _write_number(value: float) -> float | str:
+def write_number(value: float) -> float | str:
+    """A number as our JSON has it: the strings "nan", "inf" and "-inf" where it is not finite."""
     return value if math.isfinite(value) else str(value)
 
 
 Number = Annotated[
-    float, BeforeValidator(_parse_number), PlainSerializer(_write_number, return_type=float | str, when_used="json")
+    float, BeforeValidator(_parse_number), PlainSerializer(write_number, return_type=float | str, when_used="json")
 ]
 Kind = Literal[
     "item",
@@ -308,7 +309,7 @@ def load_run(path: str | os.PathLike[str]) -> Run:
     file = Path(path)
     file = file / FILE_NAME if file.is_dir() else file
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")  # an editor may have put a byte order mark there
     except FileNotFoundError:
         raise InputError(f"{file}: no such run; give a {FILE_NAME} or the folder that holds one") from None
     except UnicodeDecodeError:
@@ -342,6 +343,8 @@ def _parse_json(file: Path, text: str) -> Any:
         if begun and ended:
             raise InputError(f"{file}:{error.lineno}: cut off: the file ends in the middle; run it again") from None
         raise InputError(f"{file}:{error.lineno}: not JSON: {error.msg}") from None
+    except ValueError:  # Python's limit of digits
+        raise InputError(f"{file}: not JSON of mtp-bench: it holds an integer with thousands of digits") from None
 
 
 def _location(loc: tuple[int | str, ...]) -> str:

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mtp_bench.differences import Difference, difference, median_ns
+from mtp_bench.differences import Difference, difference, finite, median_ns
 from mtp_bench.headline import preferred_lead
 from mtp_bench.pairs import baseline_variant
 from mtp_bench.report.words import NONE, plural
@@ -190,6 +190,8 @@ def _steps_agree(rows: tuple[LeadRow, ...], leads_ms: tuple[float, ...], modelle
 
 def _difference(result: Result, baseline: Result | None) -> Difference | None:
     if baseline is None or baseline.variant == result.variant or baseline.time is None or result.time is None:
+        return None
+    if not (finite(baseline.time) and finite(result.time)):
         return None
     return difference(baseline.time, result.time, paired=True)
 

@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import math
+import re
 
 import pytest
 
@@ -289,6 +291,49 @@ def test_a_gate_on_time_that_cannot_tell_is_3_not_0():
     assert both(*runs_, gates=["syncs"]).exit_code == 0
 
 
+@pytest.mark.parametrize(("gate", "lacks"), [("values", "numerics"), ("syncs", "syncs")])
+def test_a_gate_on_what_one_side_lacks_is_3_and_says_why(gate, lacks):
+    full, less = runs.run([runs.result("mine")]), runs.run([runs.result("mine", **{lacks: None})])
+    found = both(full, less, gates=[gate])
+    assert (found.exit_code, found.passed) == (3, False)
+    assert found.undecided == (f"--fail-on {gate}: no {gate} of mine (b)",)
+    assert both(full, less).exit_code == 0
+    assert both(full, less, gates=["slower"]).exit_code == 0
+
+
+def test_a_failed_gate_is_1_whatever_another_gate_lacks():
+    first = runs.run([runs.result("mine", numerics=None)])
+    worse = runs.run([runs.result("mine", syncs=runs.syncs(runs.site(3)))])
+    assert both(first, worse, gates=["syncs", "values"]).exit_code == 1
+
+
+def test_gates_with_nothing_to_compare_are_3_and_say_so():
+    for found in (
+        compare([("a", runs.run([runs.result("mine")]))], gates=["slower", "syncs"]),
+        both(runs.run(), runs.run(), gates=["slower", "syncs"]),
+    ):
+        assert (found.rows, found.exit_code, found.passed) == ((), 3, False)
+        assert found.undecided == ("--fail-on slower,syncs: nothing to compare",)
+    assert compare([("a", runs.run([runs.result("mine")]))]).exit_code == 0
+
+
+@pytest.mark.parametrize("modelled", [True, False])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_times_that_are_not_finite_are_incomparable(bad, modelled):
+    one_bad, fine = (runs.run([runs.result("mine", time=runs.time(us, 2.0, modelled=modelled))]) for us in (bad, 1.0))
+    for found in (both(one_bad, fine), both(fine, one_bad)):
+        (row,) = found.rows
+        assert (row.verdict, row.difference, found.exit_code) == ("incomparable", None, 3)
+        assert re.fullmatch(r"mine \([ab]\) has step times that are not finite", row.reason)
+        json.dumps(to_json(found), allow_nan=False)
+
+
+def test_a_ratio_to_nothing_is_the_text_nan_in_json():
+    base, cand = (runs.run([runs.result("mine", time=runs.time(us))]) for us in (0.0, 1.0))
+    (row,) = to_json(both(base, cand))["rows"]
+    assert (row["ratio"], row["difference_us"], row["verdict"]) == ("nan", 1.0, "same")
+
+
 def test_an_unknown_gate_and_a_baseline_of_two_runs_are_refused():
     with pytest.raises(InputError, match="--fail-on 'slow': use slower, syncs, values"):
         compare([("a", runs.modelled_run())], gates=["slow"])
@@ -321,7 +366,7 @@ def test_json_has_the_names_that_scripts_rely_on_and_no_nan():
         "syncs": {"baseline": 0, "candidate": 1, "added": [], "removed": []},
         "values": {"baseline": "close", "candidate": "close"},
     }
-    assert found["gate"] == {"passed": True, "failures": []}
+    assert found["gate"] == {"passed": True, "failures": [], "undecided": []}
 
 
 def test_json_of_a_row_without_results_has_the_same_names():
@@ -339,9 +384,9 @@ def test_the_interval_of_the_difference_is_in_microseconds_too():
 
 def test_a_gate_that_nobody_asked_for_has_passed():
     apart = both(runs.run([runs.result("mine")]), runs.run([runs.result("new")]))
-    assert (apart.exit_code, to_json(apart)["gate"]) == (3, {"passed": True, "failures": []})
+    assert (apart.exit_code, to_json(apart)["gate"]) == (3, {"passed": True, "failures": [], "undecided": []})
     asked = both(runs.run([runs.result("mine")]), runs.run([runs.result("new")]), gates=["syncs"])
-    assert (asked.exit_code, to_json(asked)["gate"]) == (3, {"passed": False, "failures": []})
+    assert (asked.exit_code, to_json(asked)["gate"]) == (3, {"passed": False, "failures": [], "undecided": []})
 
 
 def test_the_interval_of_the_ratio_holds_the_ratio():

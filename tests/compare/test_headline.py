@@ -64,3 +64,10 @@ def test_without_a_packed_workload_only_the_guard_is_told():
 
 def test_a_run_without_results_says_nothing_was_run():
     assert headline(runs.run()) == "No packed workload was run, so what packed rolls cost cannot be told."
+
+
+def test_times_that_are_not_finite_have_no_cost():
+    found = runs.run(
+        [runs.result(name, time=runs.time(us)) for name, us in (("patched", float("nan")), ("sync_free", 1.0))]
+    )
+    assert "cannot be told: variant patched has step times that are not finite" in headline(found)
