@@ -4,12 +4,13 @@ import json
 import math
 import os
 from pathlib import Path
+from typing import get_args
 
 import pandas as pd
 import pytest
 
 from mtp_bench.errors import InputError
-from mtp_bench.results import Run, Syncs, Time, load_run
+from mtp_bench.results import Git, GraphCapture, Memory, Numerics, Place, Result, Run, Site, Syncs, Time, load_run
 from mtp_bench.syncs import Frame, Sync
 from tests import runs
 
@@ -23,59 +24,93 @@ def test_a_run_is_read_back_as_it_was_written(written):
     assert load_run(written) == load_run(written.parent) == runs.modelled_run()
 
 
-def test_the_names_that_scripts_rely_on(written):
-    top = json.loads(written.read_text())
-    assert list(top) == ["schema_version", "created_at", "command", "seed", "environment", "workloads", "results"]
-    assert {"torch", "megatron_core", "verl", "python", "cpu", "cuda_env", "device", "git", "packages"} == set(
-        top["environment"]
+NAMES = {
+    "run": {"schema_version", "created_at", "command", "seed", "environment", "workloads", "results"},
+    "environment": {
+        "torch", "megatron_core", "verl", "python", "cpu", "cuda_env", "device", "git", "packages",
+    },
+    "environment.cpu": {"model", "count", "affinity"},
+    "environment.device": {"kind", "name", "modelled", "driver", "cuda", "profile"},
+    "environment.git": {"commit", "dirty"},
+    "result": {
+        "workload", "variant", "scope", "harness", "lead_ms", "device", "status", "error", "variant_info",
+        "numerics", "syncs", "graph_capture", "ops", "memory", "time", "warnings",
+    },
+    "variant_info": {"version", "path", "note"},
+    "numerics": {
+        "at", "finite", "status", "logged_loss", "reference_loss", "max_rel_err_grad", "grad_scale",
+        "head_gradient", "detail",
+    },
+    "numerics.at": {"hidden_size", "vocab_size"},
+    "syncs": {"detectors", "count", "blocked_ns", "device_idle_ns", "agreed", "sites"},
+    "syncs.sites[]": {
+        "file", "line", "function", "code", "op", "kind", "phase", "range", "stack", "count", "blocked_ns",
+        "device_idle_ns", "saves_ns", "seen_by",
+    },
+    "syncs.sites[].stack[]": {"file", "line", "function"},
+    "graph_capture": {"possible", "site", "reason"},
+    "graph_capture.site": {"file", "line", "function"},
+    "memory": {"peak_bytes"},
+    "time": {
+        "modelled", "profiled", "step_ns", "round", "host_ns", "lead_ns", "device_idle_ns", "sm_clock_mhz",
+        "throttled", "stop_reason",
+    },
+}  # fmt: skip
+
+
+def test_the_names_that_scripts_rely_on(tmp_path):
+    """A contract: a name that goes, comes or changes here is a new schema_version or a line of the changelog."""
+    place = Place(file="a.py", line=3, function="f")
+    full = runs.result(
+        "patched",
+        syncs=runs.syncs(runs.site()),
+        graph_capture=GraphCapture(possible=False, site=place, reason="waits"),
+        ops=300,
+        memory=Memory(peak_bytes=1 << 30),
     )
-    assert {"kind", "name", "modelled", "driver", "cuda"} <= set(top["environment"]["device"])
-    first = top["results"][0]
-    assert {
-        "workload",
-        "variant",
-        "scope",
-        "harness",
-        "lead_ms",
-        "device",
-        "status",
-        "error",
-        "numerics",
-        "syncs",
-        "graph_capture",
-        "ops",
-        "memory",
-        "time",
-        "warnings",
-    } <= set(first)
-    assert {
-        "modelled",
-        "profiled",
-        "step_ns",
-        "round",
-        "host_ns",
-        "lead_ns",
-        "sm_clock_mhz",
-        "throttled",
-        "stop_reason",
-    } <= set(first["time"])
-    patched = next(r for r in top["results"] if r["variant"] == "patched")
-    assert {
-        "file",
-        "line",
-        "function",
-        "code",
-        "op",
-        "kind",
-        "phase",
-        "range",
-        "stack",
-        "count",
-        "blocked_ns",
-        "device_idle_ns",
-        "saves_ns",
-        "seen_by",
-    } == set(patched["syncs"]["sites"][0])
+    environment = runs.environment(git=Git(commit="0" * 40, dirty=False))
+    run = json.loads(runs.run([full], environment=environment).write(tmp_path).read_text())
+    result, environment = run["results"][0], run["environment"]
+    (sync_site,) = result["syncs"]["sites"]
+    found = {
+        "run": run,
+        "environment": environment,
+        **{f"environment.{name}": environment[name] for name in ("cpu", "device", "git")},
+        "result": result,
+        **{name: result[name] for name in ("variant_info", "numerics", "syncs", "graph_capture", "memory", "time")},
+        "numerics.at": result["numerics"]["at"],
+        "syncs.sites[]": sync_site,
+        "syncs.sites[].stack[]": sync_site["stack"][0],
+        "graph_capture.site": result["graph_capture"]["site"],
+    }
+    assert {level: set(names) for level, names in found.items()} == NAMES
+
+
+def test_every_name_is_there_when_its_value_is_not(tmp_path):
+    """What could not be had is null, not absent: scripts need not ask."""
+    bare = runs.result("mine", status="failed", numerics=None, syncs=None, graph_capture=None, time=None)
+    run = json.loads(runs.run([bare]).write(tmp_path).read_text())
+    result = run["results"][0]
+    assert set(result) == NAMES["result"]
+    assert {name for name, value in result.items() if value is None} == {
+        "error", "numerics", "syncs", "graph_capture", "ops", "memory", "time",
+    }  # fmt: skip
+    assert run["environment"]["git"] is None
+    assert run["environment"]["verl"] is None
+
+
+def test_the_kinds_phases_and_states_that_scripts_rely_on():
+    def values(model, name):
+        return set(get_args(model.model_fields[name].annotation))
+
+    assert values(Site, "kind") == {
+        "item", "dtoh", "htod", "htod_pageable_async", "dynamic_shape", "data_dependent", "stream_sync",
+        "event_sync", "device_sync",
+    }  # fmt: skip
+    assert values(Site, "phase") == {"forward", "backward", "finalize", "optimizer"}
+    assert values(Result, "status") == {"ok", "failed", "skipped"}
+    assert values(Result, "scope") == {"loss", "step"}
+    assert values(Numerics, "status") == {"equal", "close", "differs", "nan"}
 
 
 def test_numbers_that_are_not_finite_are_texts_in_json_and_numbers_in_python(tmp_path):
