@@ -1,5 +1,26 @@
-"""``python -m mtp_bench``: the command without the script."""
+"""``mtp-bench`` and ``python -m mtp_bench``: ready for signals and odd streams before anything takes time to import."""
 
-from mtp_bench.cli import main
+from __future__ import annotations
 
-main()
+import sys
+
+
+def main() -> None:
+    """Entry point of the ``mtp-bench`` script."""
+    try:
+        from mtp_bench import signals, streams
+
+        signals.install()
+        streams.prepare()
+        from mtp_bench.cli import app
+
+        with streams.failing_in_one_line():
+            app()
+    except KeyboardInterrupt as stop:  # outside of a command, which says so
+        from mtp_bench.signals import exit_code
+
+        sys.exit(exit_code(stop))
+
+
+if __name__ == "__main__":
+    main()

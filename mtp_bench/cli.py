@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import shlex
 import sys
 import warnings
@@ -20,14 +19,15 @@ import typer
 
 from mtp_bench import __version__
 from mtp_bench.errors import InputError, RunError
+from mtp_bench.signals import exit_code
+from mtp_bench.streams import say
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from mtp_bench.results import Run
-    from mtp_bench.run_folder import RunFolder
 
-FAILED, USAGE, INTERRUPTED = 1, 2, 130
+FAILED, USAGE = 1, 2
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -59,27 +59,19 @@ class Format(StrEnum):
     JSON = "json"
 
 
-def main() -> None:
-    """Entry point of the ``mtp-bench`` script."""
-    app()
-
-
 def _command(function: Callable[P, R]) -> Callable[P, R]:
-    """Turn what the user got wrong into one line and exit code 2, and Ctrl-C into 130."""
+    """Turn what the user got wrong into one line and exit code 2, and Ctrl-C and its like into theirs."""
 
     @functools.wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
         except (InputError, RunError) as error:
-            _say(f"error: {' '.join(str(error).split())}")
+            say(f"error: {' '.join(str(error).split())}")
             raise typer.Exit(USAGE if isinstance(error, InputError) else FAILED) from None
-        except KeyboardInterrupt:
-            _say("interrupted")
-            raise typer.Exit(INTERRUPTED) from None
-        except BrokenPipeError:  # the reader, `head` say, has what it wanted
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(FAILED) from None
+        except KeyboardInterrupt as stop:
+            say("interrupted")
+            raise typer.Exit(exit_code(stop)) from None
 
     return wrapped
 
@@ -127,18 +119,20 @@ def run(
         str | None, typer.Option(metavar="MS,...", help="Device work queued before a step, in ms. Default: 0,1,10.")
     ] = None,
     trace: Annotated[Path | None, typer.Option(help="Also write a trace of one step of each variant.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of inputs, weights and the order of windows.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=2**63 - 1, help="Seed of inputs, weights and the order of windows.")
+    ] = None,
 ) -> None:
     """Run variants on workloads: their values, syncs and step time."""
     from mtp_bench import runner
     from mtp_bench.progress import ProgressBar
     from mtp_bench.run_folder import RunFolder
 
-    say = _say if as_json else print
+    tell = say if as_json else print
     folder = RunFolder(out)
 
     def on_start(started: dict[str, Any]) -> None:
-        say(_first_line(started, device))
+        tell(_first_line(started, device))
         sys.stdout.flush()
 
     with ProgressBar() as progress:
@@ -151,7 +145,7 @@ def run(
                 set=set_ or (),
                 leads_ms=_numbers(lead),
                 values=values,
-                detectors=_words(detectors),
+                detectors=_words("--detectors", detectors),
                 out=folder.of_device,
                 seed=seed,
                 trace=trace,
@@ -160,8 +154,10 @@ def run(
                 progress=progress,
             )
         except KeyboardInterrupt:
+            kept = folder.keep()
             progress.close()
-            _say_kept(folder)
+            if kept:
+                say(kept)
             raise
     report = folder.write_report(found)
     if as_json:
@@ -172,7 +168,7 @@ def run(
         _print(lambda width: run_report(found, width))
         print(f"\nreport: {report}")
     if any(result.status == "failed" for result in found.results):
-        _say("error: " + _failures(found))
+        say("error: " + _failures(found))
         raise typer.Exit(FAILED)
 
 
@@ -194,7 +190,7 @@ def compare(
     from mtp_bench.results import load_run
 
     labelled = list(zip(_labels(runs), (load_run(path) for path in runs), strict=True))
-    found = comparing.compare(labelled, baseline, _words(fail_on) or ())
+    found = comparing.compare(labelled, baseline, _words("--fail-on", fail_on) or ())
     if format_ is Format.JSON:
         print(json.dumps(comparing.to_json(found), indent=1, allow_nan=False))
     elif format_ is Format.MARKDOWN:
@@ -270,14 +266,6 @@ def _failures(run: Run) -> str:
     return "; ".join(f"{variant} failed on {workload}" for variant, workload in failed)
 
 
-def _say_kept(folder: RunFolder) -> None:
-    """After Ctrl-C: ``run.json`` holds what is done already; add the report, and say where both are."""
-    run = folder.what_is_done()
-    if run is not None:
-        folder.write_report(run)
-        _say(f"kept {len(run.results)} results in {folder.path}")
-
-
 def _list_variants() -> list[tuple[str, str]]:
     from mtp_bench import variants
 
@@ -337,8 +325,14 @@ def _numbers(text: str | None) -> list[float] | None:
         raise InputError(f"--lead {text!r}: expected milliseconds separated by commas, as in --lead 0,1,10") from None
 
 
-def _words(text: str | None) -> list[str] | None:
-    return None if text is None else [word.strip() for word in text.split(",") if word.strip()]
+def _words(option: str, text: str | None) -> list[str] | None:
+    """``a,b`` as words; None where the option was not given."""
+    if text is None:
+        return None
+    words = [word.strip() for word in text.split(",")]
+    if not all(words):
+        raise InputError(f"{option} {text!r}: expected names separated by commas")
+    return words
 
 
 def _print(render: Callable[[int], RenderableType]) -> None:
@@ -346,8 +340,6 @@ def _print(render: Callable[[int], RenderableType]) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
+    if console.width < 1:  # COLUMNS=0
+        console.width = 80
     console.print(render(console.width), crop=False)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr)

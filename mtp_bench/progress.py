@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import Any
 
@@ -33,9 +34,10 @@ class ProgressBar:
 
     def close(self) -> None:
         """Take the bar away, so that what is printed next starts on a line of its own."""
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
+        bar, self._bar = self._bar, None
+        if bar is not None:
+            with contextlib.suppress(OSError):  # the terminal is gone
+                bar.stop()
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -35,6 +35,14 @@ class RunFolder:
             return None
         return load_run(self.path)
 
+    def keep(self) -> str:
+        """After an interruption, write the report of what ``run.json`` holds already. Return what to say, if any."""
+        run = self.what_is_done()
+        if run is None:
+            return ""
+        self.write_report(run)
+        return f"kept {len(run.results)} results in {self.path}"
+
     def _written_at(self) -> int | None:
         assert self.path is not None
         file = self.path / FILE_NAME
@@ -53,7 +61,7 @@ def write_report(run: Run, folder: Path) -> Path:
     path = folder / REPORT_NAME
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(run_report(run), encoding="utf-8")
+        path.write_text(run_report(run), encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}; choose another folder with --out") from None
     return path

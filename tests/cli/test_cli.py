@@ -1,5 +1,6 @@
 """The command line: what goes to which stream, in which order, and with which exit code."""
 
+import contextlib
 import json
 import os
 import re
@@ -73,7 +74,7 @@ def shell(*arguments, cwd, timeout=120, **environment):
 
 def test_help_takes_at_most_300_ms_and_imports_nothing_heavy(tmp_path):
     code = (
-        "import sys\nfrom mtp_bench.cli import main\nsys.argv = ['mtp-bench', '--help']\n"
+        "import sys\nfrom mtp_bench.__main__ import main\nsys.argv = ['mtp-bench', '--help']\n"
         "try:\n    main()\nexcept SystemExit as done:\n    assert not done.code\n"
         "heavy = {'torch', 'pandas', 'pydantic', 'rich', 'numpy', 'scipy', 'megatron'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
@@ -217,6 +218,21 @@ def test_ctrl_c_keeps_what_is_done(invoke):
     assert Path("here/report.md").exists()
 
 
+@pytest.mark.parametrize("option", ["--fail-on", "--detectors"])
+@pytest.mark.parametrize("text", ["", ",", "syncs,"])
+def test_a_list_without_names_is_said_so(invoke, option, text):
+    runs.modelled_run().write(Path("here"))
+    done = invoke(*(["compare", "here"] if option == "--fail-on" else ["run"]), option, text)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == f"error: {option} {text!r}: expected names separated by commas\n"
+
+
+def test_a_seed_out_of_range_is_named_with_the_range(invoke):
+    done = invoke("run", "--seed", "9" * 20)
+    assert done.exit_code == 2
+    assert re.search(r"'--seed': .*9223372036854775807", done.stderr)
+
+
 def test_a_lead_that_is_no_number_is_said_so(invoke):
     done = invoke("run", "--lead", "0;1")
     assert (done.exit_code, done.stderr) == (
@@ -276,6 +292,7 @@ def test_in_a_pipe_the_first_sentence_is_one_line_and_no_line_ends_with_blanks(t
         (None, "no such run"),
         ("{", "cut off"),
         ("no", "not JSON"),
+        ('{"schema_version": ' + "1" * 5_000 + "}", "not JSON"),
         ('{"schema_version": 99}', "newer mtp-bench"),
     ],
 )
@@ -417,8 +434,19 @@ def test_variants_that_break_are_rows_and_nothing_is_lost(tmp_path):
     assert found["sync_free"].time is not None
 
 
+def processes_in(folder):
+    """The processes that run in ``folder``."""
+    found = []
+    for link in Path("/proc").glob("[0-9]*/cwd"):
+        with contextlib.suppress(OSError):
+            if link.resolve() == folder:
+                found.append((link.parent / "cmdline").read_bytes())
+    return found
+
+
 @pytest.mark.slow
-def test_an_interrupted_run_keeps_what_is_done(tmp_path):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_an_interrupted_run_keeps_what_is_done_and_leaves_no_worker(tmp_path, number, code):
     process = subprocess.Popen(
         [sys.executable, "-m", "mtp_bench", "run", "--device", "sim", "--out", "here"],
         cwd=tmp_path,
@@ -431,10 +459,12 @@ def test_an_interrupted_run_keeps_what_is_done(tmp_path):
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and not (path.exists() and load_run(path).results):
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    assert len(processes_in(tmp_path)) == 2
+    process.send_signal(number)
     _, errors = process.communicate(timeout=30)
-    assert process.returncode == 130
+    assert process.returncode == code
     assert re.search(r"^kept \d+ results in here$", errors, re.M)
     assert "Traceback" not in errors
     assert load_run(path).results
     assert (tmp_path / "here" / "report.md").exists()
+    assert processes_in(tmp_path) == []
