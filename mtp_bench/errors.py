@@ -14,6 +14,11 @@ class RunError(RuntimeError):
     """The run cannot go on, through no fault of the input. Printed as one line; exit code 1."""
 
 
+def readable(text: str) -> str:
+    """``text`` with what UTF-8 cannot hold (lone surrogates) as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for a near miss, else the list of what is known."""
     choices = sorted(known)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -13,6 +14,7 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 # Larger tensors repeat one block, so that production sizes need no minutes of drawing. A prime length, or the rows of
 # a head whose width divides it would be copies of each other and their logits would tie.
 _BLOCK = 1_048_573
+_MOST_KEPT = 2**20  # elements of a tensor that is kept a second time
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,20 +31,31 @@ class Inputs:
 
 
 class Given:
-    """The tensors that a variant is given and must not change, as they were."""
+    """What a variant is given and must not change, as it was: the config, and tensors of up to 2**20 elements.
 
-    def __init__(self, **tensors: torch.Tensor) -> None:
-        self._tensors = tensors
-        self._were = {name: tensor.clone() for name, tensor in tensors.items()}
+    Larger ones would take their memory twice; where values are judged, all are small.
+    """
+
+    def __init__(self, config: Any, packed_seq_params: Any, **tensors: torch.Tensor) -> None:
+        if packed_seq_params is not None:
+            tensors["cu_seqlens_q"] = packed_seq_params.cu_seqlens_q
+        self._config, self._settings = config, dict(vars(config))
+        self._tensors = {name: tensor for name, tensor in tensors.items() if tensor.numel() <= _MOST_KEPT}
+        self._were = {name: tensor.detach().clone() for name, tensor in self._tensors.items()}
 
     def restore(self) -> None:
-        """Undo what a variant wrote into them."""
-        for name, tensor in self._tensors.items():
-            tensor.copy_(self._were[name])
+        """Undo what a variant wrote into it."""
+        vars(self._config).clear()
+        vars(self._config).update(self._settings)
+        with torch.no_grad():
+            for name, tensor in self._tensors.items():
+                tensor.copy_(self._were[name])
 
     def changed(self) -> list[str]:
-        """Names of those that are not as they were (reads the device)."""
-        return [name for name, tensor in self._tensors.items() if not torch.equal(tensor.cpu(), self._were[name].cpu())]
+        """Names of what is not as it was (reads the device)."""
+        pairs = ((name, tensor.detach().cpu(), self._were[name].cpu()) for name, tensor in self._tensors.items())
+        changed = [name for name, is_now, was in pairs if not torch.equal(is_now, was)]
+        return changed if vars(self._config) == self._settings else [*changed, "config"]
 
 
 def make_inputs(workload: Workload, device: torch.device) -> Inputs:

@@ -38,7 +38,7 @@ def find_profile(kind: str, name_or_path: str) -> Path:
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file; InputError with file and line where it is not TOML or cannot be read."""
     try:
-        return tomllib.loads(path.read_bytes().decode("utf-8"))
+        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not TOML: not UTF-8 text at byte {error.start}") from None
     except tomllib.TOMLDecodeError as error:

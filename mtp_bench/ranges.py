@@ -7,6 +7,7 @@ the process, not per thread, because backward runs on autograd's own threads on 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -70,5 +71,10 @@ def path() -> tuple[str, ...]:
 
 
 def phase() -> str:
-    """The innermost open phase; ``forward`` outside all of them."""
-    return next((text for text in reversed(_path) if text in PHASES), "forward")
+    """The innermost open phase; outside all of them, what PyTorch is doing: ``backward`` or ``forward``."""
+    return next((text for text in reversed(_path) if text in PHASES), "backward" if _in_backward() else "forward")
+
+
+def _in_backward() -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and torch._C._current_graph_task_id() >= 0

@@ -290,18 +290,18 @@ class Run(_Model):
         return frame.astype(whole)
 
 
-def require_writable(folder: Path) -> None:
+def require_writable(folder: Path, option: str = "--out") -> None:
     """Make ``folder`` where it is missing; InputError where nothing can be written there. What is there stays."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise _cannot_write(folder, error) from None
+        raise _cannot_write(folder, error, option) from None
 
 
-def _cannot_write(folder: Path, error: OSError) -> InputError:
-    return InputError(f"cannot write to {folder}: {error.strerror}; choose another folder with --out")
+def _cannot_write(folder: Path, error: OSError, option: str = "--out") -> InputError:
+    return InputError(f"cannot write to {folder}: {error.strerror}; choose another folder with {option}")
 
 
 def load_run(path: str | os.PathLike[str]) -> Run:

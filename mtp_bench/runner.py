@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import datetime
 import os
-import signal
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from mtp_bench import workloads
 from mtp_bench.environment import describe as describe_environment
-from mtp_bench.errors import InputError, RunError
-from mtp_bench.job import Job, receive, send
+from mtp_bench.errors import InputError, RunError, readable
+from mtp_bench.job import Job
+from mtp_bench.process import WorkerProcess
 from mtp_bench.results import SCHEMA_VERSION, Run, require_writable
 from mtp_bench.workloads import Workload
 
@@ -30,14 +27,13 @@ DEFAULT_PROFILES = ("padded-sft", "packed-sft", "empty-shard")
 DEFAULT_PROFILES_CUDA = ("mimo-7b", *DEFAULT_PROFILES)
 DEFAULT_SEED = 1234  # also that of every workload
 MAX_SECONDS = 30.0  # of interleaved windows, a workload and lead
-_ERROR_TAIL = 2_000  # characters of a dead worker's output that its result keeps
 
 Progress = Callable[[int, int, str], None]
 """Told (results done, results in all, what runs now)."""
 
 
 def run(
-    profiles: Sequence[str | Workload] | None = None,
+    profiles: Sequence[str | os.PathLike[str] | Workload] | None = None,
     variants: Sequence[str] | None = None,
     device: str = "auto",
     scope: str = "loss",
@@ -64,62 +60,78 @@ def run(
     Raises InputError for what cannot be run at all, and RunError where the worker process dies outside of any variant.
     A variant that fails is a result with status ``failed``.
     """
-    _check_choices(scope, values, leads_ms, max_seconds)
-    if trace is not None and not Path(trace).absolute().parent.is_dir():
-        raise InputError(f"--trace {trace}: no folder {Path(trace).parent}; make it first")
+    _check_choices(scope, values, leads_ms, seed, max_seconds)
+    if trace is not None:
+        require_writable(Path(trace).absolute().parent, "--trace")
     overrides = [*(() if seed is None else (f"seed={seed}",)), *set]
     chosen = None if profiles is None else _load(profiles, overrides)
-    session = _Session(device)
+    names = _default_variants() if variants is None else _names(variants)
+    worker = WorkerProcess(device)
     try:
-        kind = session.device["kind"]
         if chosen is None:
-            chosen = _load(DEFAULT_PROFILES_CUDA if kind == "cuda" else DEFAULT_PROFILES, overrides)
+            by_kind = DEFAULT_PROFILES_CUDA if worker.device["kind"] == "cuda" else DEFAULT_PROFILES
+            chosen = _load(by_kind, overrides)
         job = Job(
             workloads={workload.name: workload.keys() for workload in chosen},
-            variants={workload.name: list(variants or _default_variants()) for workload in chosen},
+            variants={workload.name: list(names) for workload in chosen},
             scope=scope,
-            leads_ms=list(DEFAULT_LEADS_MS[scope] if leads_ms is None else leads_ms),
+            leads_ms=[float(lead) for lead in (DEFAULT_LEADS_MS[scope] if leads_ms is None else leads_ms)],
             values=values,
-            detectors=_choose_detectors(detectors, session),
+            detectors=_choose_detectors(detectors, worker),
             seed=DEFAULT_SEED if seed is None else seed,
             max_seconds=max_seconds,
             trace=None if trace is None else os.fspath(trace),
         )
-        record = _Record(
-            job, chosen, session.spec, session.device, command, out(session.spec) if callable(out) else out
-        )
+        record = _Record(job, chosen, worker.spec, worker.device, command, out(worker.spec) if callable(out) else out)
         if on_start is not None:
-            on_start({**session.device, "spec": session.spec, "workloads": chosen, "scope": scope})
-        for job.stage in ("passes", "time") if session.detectors_linger else ("all",):
+            on_start({**worker.device, "spec": worker.spec, "workloads": chosen, "scope": scope})
+        for job.stage in ("passes", "time") if worker.detectors_linger else ("all",):
             if job.stage == "time":
-                session.close()
-                session = _Session(device)
-            while not session.work(job, record, progress):
-                session.close()
-                session = _Session(device)
+                worker.close()
+                worker = WorkerProcess(device)
+            while not _work(worker, job, record, progress):
+                worker.close()
+                worker = WorkerProcess(device)
     finally:
-        session.close()
+        worker.close()
     return record.run()
 
 
-def _check_choices(scope: str, values: str, leads_ms: Sequence[float] | None, max_seconds: float) -> None:
+def _check_choices(
+    scope: str, values: str, leads_ms: Sequence[float] | None, seed: int | None, max_seconds: float
+) -> None:
     if scope not in SCOPES:
         raise InputError(f"--scope {scope!r}: use {' or '.join(SCOPES)}")
     if values not in VALUES:
         raise InputError(f"--values {values!r}: use {', '.join(VALUES)}")
-    for lead in leads_ms if leads_ms is not None else ():
-        if not 0 <= lead <= 1_000:
-            raise InputError(f"--lead {lead:g}: expected milliseconds from 0 to 1000")
-    if leads_ms is not None and (not leads_ms or len({*leads_ms}) != len(leads_ms)):
-        raise InputError("--lead: expected one lead or more, each once, as in --lead 0,1,10")
+    if leads_ms is not None:
+        _check_leads(leads_ms)
+    if seed is not None and (type(seed) is not int or not 0 <= seed < 2**63):
+        raise InputError(f"--seed {seed!r}: expected a whole number from 0 to 2**63 - 1")
     if not max_seconds > 0:
         raise InputError(f"max_seconds = {max_seconds:g}: expected more than 0")
 
 
-def _load(profiles: Sequence[str | Workload], overrides: Sequence[str]) -> list[Workload]:
-    if not profiles:
-        raise InputError("no workload given")
-    named = [profile for profile in profiles if isinstance(profile, str)]
+def _check_leads(leads_ms: Sequence[float]) -> None:
+    if isinstance(leads_ms, str) or not isinstance(leads_ms, Sequence):
+        raise InputError(f"leads_ms = {leads_ms!r}: expected a list of milliseconds, as in [0, 1, 10]")
+    for lead in leads_ms:
+        if not isinstance(lead, int | float) or not 0 <= lead <= 1_000:
+            raise InputError(f"--lead {lead}: expected milliseconds from 0 to 1000")
+    if not leads_ms or len({*leads_ms}) != len(leads_ms):
+        raise InputError("--lead: expected one lead or more, each once, as in --lead 0,1,10")
+
+
+def _names(variants: Sequence[str]) -> list[str]:
+    if isinstance(variants, str) or not variants or not all(isinstance(name, str) for name in variants):
+        raise InputError(f"variants = {variants!r}: expected a list of names, as in ['patched', 'my_pkg.loss:fn']")
+    return list(dict.fromkeys(variants))
+
+
+def _load(profiles: Sequence[str | os.PathLike[str] | Workload], overrides: Sequence[str]) -> list[Workload]:
+    if isinstance(profiles, str | Workload) or not profiles:
+        raise InputError(f"profiles = {profiles!r}: expected a list of names, TOML files or workloads, one or more")
+    named = [os.fspath(profile) for profile in profiles if not isinstance(profile, Workload)]
     loaded = iter(workloads.load_all(named, overrides))
     chosen = [profile.override(overrides) if isinstance(profile, Workload) else next(loaded) for profile in profiles]
     if len({workload.name for workload in chosen}) != len(chosen):
@@ -133,13 +145,55 @@ def _default_variants() -> tuple[str, ...]:
     return variants.available_names()
 
 
-def _choose_detectors(asked: Sequence[str] | None, session: _Session) -> list[str]:
+def _choose_detectors(asked: Sequence[str] | None, worker: WorkerProcess) -> list[str]:
     for name in asked or ():
-        if name not in session.detectors:
+        if name not in worker.detectors:
             raise InputError(
-                f"--detectors {name}: not to be had on {session.spec}; it has {', '.join(session.detectors)}"
+                f"--detectors {name}: not to be had on {worker.spec}; it has {', '.join(worker.detectors)}"
             )
-    return list(asked or session.detectors)
+    return list(asked or worker.detectors)
+
+
+def _work(worker: WorkerProcess, job: Job, record: _Record, progress: Progress | None) -> bool:
+    """Let ``worker`` do ``job``. False where it died, with its death filed and the rest still to do."""
+    worker.send(job.as_message())
+    now: dict[str, Any] | None = None
+    while (event := worker.receive()) is not None:
+        if event["event"] == "done":
+            return True
+        where = event["workload"], event["variant"]  # no workload while variants are imported
+        match event["event"]:
+            case "stage":
+                now = event
+            case "ended":
+                record.ended(*where, event["status"], event["error"])
+                job.variants[event["workload"]].remove(event["variant"])
+            case "passed":
+                record.passed(*where, event["found"])
+            case "timed":
+                record.timed(*where, event["lead_ms"], event["time"])
+        if progress is not None:
+            what = " ".join(filter(None, (*where, event.get("stage"))))
+            progress(record.done(), record.total, what)
+    _file_death(worker, job, record, now)
+    return not any(job.variants.values())
+
+
+def _file_death(worker: WorkerProcess, job: Job, record: _Record, now: dict[str, Any] | None) -> None:
+    """The worker's death is the result of the variant that it was running."""
+    why = worker.why_it_died()
+    died_in = [
+        name
+        for name, variants in job.variants.items()
+        if now is not None and now["workload"] in (name, None) and now["variant"] in variants
+    ]
+    if now is None or not died_in:
+        raise RunError(f"the worker process died outside of any variant: {why}")
+    for workload in died_in:
+        record.ended(workload, now["variant"], "failed", f"during {now['stage']}: {why}")
+        job.variants[workload].remove(now["variant"])
+    for workload in record.timed_workloads():
+        job.variants[workload].clear()
 
 
 class _Record:
@@ -164,7 +218,7 @@ class _Record:
         self.head = {
             "schema_version": SCHEMA_VERSION,
             "created_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "command": command,
+            "command": readable(command),
             "seed": job.seed,
             "environment": describe_environment(device),
             "workloads": {workload.name: workload.describe() for workload in chosen},
@@ -238,7 +292,7 @@ class _Record:
             "lead_ms": lead_ms,
             "device": self.spec,
             "status": status,
-            "error": error,
+            "error": None if error is None else readable(error),
             "syncs": syncs,
             "time": time,
             **found,
@@ -247,98 +301,3 @@ class _Record:
     def _write(self) -> None:
         if self.out is not None:
             self.run().write(self.out)
-
-
-class _Session:
-    """A worker process, from its start to its end or death."""
-
-    def __init__(self, device: str) -> None:
-        self._output = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115  (closed by close())
-        read_end, write_end = os.pipe()
-        self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "mtp_bench.worker", str(write_end)],  # Megatron warns on import
-            stdin=subprocess.PIPE,
-            stdout=self._output,
-            stderr=self._output,
-            pass_fds=(write_end,),
-            text=True,
-            env={**os.environ, "PYTHONPATH": _import_path()},
-            start_new_session=True,  # Ctrl-C is for this side, which stops the worker after writing
-        )
-        os.close(write_end)
-        self._events: IO[str] = os.fdopen(read_end)
-        assert self._process.stdin is not None
-        send(self._process.stdin, {"device": device})
-        started = self._receive()
-        if started is None:
-            self.close()
-            raise RunError(f"the worker process did not start: {self._why_it_died()}")
-        self.spec: str = started["spec"]
-        self.device: dict[str, Any] = started["device"]
-        self.detectors: list[str] = started["detectors"]
-        self.detectors_linger: bool = started["detectors_linger"]
-
-    def work(self, job: Job, record: _Record, progress: Progress | None) -> bool:
-        """Let the worker do ``job``. False where it died, with its death filed and the rest still to do."""
-        assert self._process.stdin is not None
-        send(self._process.stdin, job.as_message())
-        now: dict[str, Any] | None = None
-        while (event := self._receive()) is not None:
-            if event["event"] == "done":
-                return True
-            where = event["workload"], event["variant"]  # no workload while variants are imported
-            match event["event"]:
-                case "stage":
-                    now = event
-                case "ended":
-                    record.ended(*where, event["status"], event["error"])
-                    job.variants[event["workload"]].remove(event["variant"])
-                case "passed":
-                    record.passed(*where, event["found"])
-                case "timed":
-                    record.timed(*where, event["lead_ms"], event["time"])
-            if progress is not None:
-                what = " ".join(filter(None, (*where, event.get("stage"))))
-                progress(record.done(), record.total, what)
-        died_in = [
-            name
-            for name, variants in job.variants.items()
-            if now is not None and now["workload"] in (name, None) and now["variant"] in variants
-        ]
-        if now is None or not died_in:
-            raise RunError(f"the worker process died outside of any variant: {self._why_it_died()}")
-        for workload in died_in:
-            record.ended(workload, now["variant"], "failed", f"during {now['stage']}: {self._why_it_died()}")
-            job.variants[workload].remove(now["variant"])
-        for workload in record.timed_workloads():
-            job.variants[workload].clear()
-        return not any(job.variants.values())
-
-    def _receive(self) -> dict[str, Any] | None:
-        event = receive(self._events)
-        if event is not None and event["event"] == "input_error":
-            raise InputError(event["message"])
-        return event
-
-    def _why_it_died(self) -> str:
-        code = self._process.wait()
-        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        self._output.seek(0)
-        tail = self._output.read()[-_ERROR_TAIL:].strip()
-        return f"{how}; its output ends with:\n{tail}" if tail else how
-
-    def close(self) -> None:
-        """End the worker if it still runs."""
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.wait()
-        for stream in (self._process.stdin, self._events, self._output):
-            if stream is not None:
-                stream.close()
-
-
-def _import_path() -> str:
-    """The worker imports what this process would: the user's variants, and this package."""
-    package_root = str(Path(__file__).resolve().parent.parent)
-    entries = [entry or os.getcwd() for entry in sys.path] + [package_root, os.environ.get("PYTHONPATH", "")]
-    return os.pathsep.join(dict.fromkeys(entry for entry in entries if entry))

@@ -14,6 +14,7 @@ from typing import Any
 
 MAX_TOKENS = 1 << 22
 _SEQUENCES = f"expected a list of lengths such as [512, 37, 1] (at most {MAX_TOKENS} tokens) or 'lognormal:32x4096'"
+_MAX_WEIGHT = 1e6  # far from where sums of float32 weights overflow
 _MASK = "expected 'full', 'empty', 'prompt:0.5', 'tail:8' or a list of weights, one a token"
 _LOGNORMAL = re.compile(r"lognormal:([1-9]\d*)x([1-9]\d*)")
 _SIGMA = 1.0  # of the logarithm of a length: instruction data spreads over one to two orders of magnitude
@@ -69,8 +70,8 @@ def check_mask(value: Any) -> str | tuple[float, ...]:
         return value
     if not isinstance(value, list | tuple) or not value:
         raise ValueError(_MASK)
-    if not all(isinstance(weight, int | float) and 0 <= weight < math.inf for weight in value):
-        raise ValueError(f"{_MASK}, each a number of at least 0")
+    if not all(isinstance(weight, int | float) and 0 <= weight <= _MAX_WEIGHT for weight in value):
+        raise ValueError(f"{_MASK}, each a number from 0 to {_MAX_WEIGHT:g}")
     return tuple(float(weight) for weight in value)
 
 

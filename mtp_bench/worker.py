@@ -1,4 +1,4 @@
-"""The process that measures: ``python -m mtp_bench.worker FD`` reads a job on standard input and writes results to FD.
+"""The process that measures: ``python -m mtp_bench.worker IN OUT`` reads a job on descriptor IN and answers on OUT.
 
 It holds all that can die (the device, Megatron, the variants), so that an abort is one variant's result and the parent
 keeps the rest.
@@ -6,33 +6,53 @@ keeps the rest.
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import IO, Any
+from functools import partial
+from typing import IO, TYPE_CHECKING, Any
 
 from mtp_bench import ranges
 from mtp_bench.devices import Device, Observation, Window, resolve
-from mtp_bench.errors import InputError
+from mtp_bench.errors import InputError, readable
 from mtp_bench.job import Job, receive, send
 from mtp_bench.measure import STEPS_PER_WINDOW, Policy, Samples, interleave
 from mtp_bench.results import Syncs
 from mtp_bench.syncs.callsite import user_frame_of
+from mtp_bench.variants import is_users
 from mtp_bench.workloads import Workload
+
+if TYPE_CHECKING:
+    from mtp_bench.variants import Variant
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 Send = Callable[[dict[str, Any]], None]
 
 
 def main() -> int:
     """Serve one job. Anything but 0 is a death that the parent files under the variant named last."""
-    out = os.fdopen(int(sys.argv[1]), "w")
+    _end_with_parent()
+    messages, out = os.fdopen(int(sys.argv[1])), os.fdopen(int(sys.argv[2]), "w")
+    for stream in (messages, out):  # a variant's children do not speak for the worker, nor keep its pipes open
+        os.set_inheritable(stream.fileno(), False)
+        os.register_at_fork(after_in_child=partial(os.close, stream.fileno()))
     try:
-        _serve(sys.stdin, out)
+        _serve(messages, out)
     except InputError as error:
         send(out, {"event": "input_error", "message": str(error)})
     return 0
+
+
+def _end_with_parent() -> None:
+    """Linux: be killed when the parent dies, however it dies, so that no worker holds on to a GPU."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _serve(messages: IO[str], out: IO[str]) -> None:
@@ -54,31 +74,49 @@ def _serve(messages: IO[str], out: IO[str]) -> None:
         return
     job = Job(**message)
 
-    from mtp_bench import variants
     from mtp_bench.megatron import isolated_state
 
+    def tell(event: dict[str, Any]) -> None:
+        send(out, event)
+
     with device.session(), isolated_state(device):
-        loaded = {}
-        for name in sorted({name for chosen in job.variants.values() for name in chosen}):
-            send(out, {"event": "stage", "workload": None, "variant": name, "stage": "import"})
-            loaded[name] = variants.load(name)
+        loaded, warnings = _load(job, tell)
         with ranges.open_range("run"):
             for name, keys in job.workloads.items():
                 workload = Workload.from_dict(name, keys)
                 with ranges.open_range(f"workload:{name}"):
                     chosen = [loaded[variant] for variant in job.variants[name]]
-                    WorkloadMeasurement(job, device, workload, lambda event: send(out, event)).run(chosen)
-    send(out, {"event": "done"})
+                    WorkloadMeasurement(job, device, workload, tell, warnings).run(chosen)
+    tell({"event": "done"})
+
+
+def _load(job: Job, tell: Send) -> tuple[dict[str, Variant], list[str]]:
+    """Load the variants by name, and say which of them changed Megatron when they were imported."""
+    from mtp_bench import variants
+    from mtp_bench.megatron import integrity
+    from mtp_bench.preserved import preserved_process_state
+
+    loaded, warnings = {}, []
+    for name in sorted({name for chosen in job.variants.values() for name in chosen}, key=variants.is_users):
+        tell({"event": "stage", "workload": None, "variant": name, "stage": "import"})
+        before = integrity.snapshot()
+        with preserved_process_state():
+            loaded[name] = variants.load(name)
+        replaced = integrity.replaced_since(before)
+        if replaced:
+            warnings.append(f"importing {name} replaced {integrity.names(replaced)} for every variant of this run")
+    return loaded, warnings
 
 
 class WorkloadMeasurement:
     """All passes over one workload: values, syncs, graph capture and memory a variant, then time, interleaved."""
 
-    def __init__(self, job: Job, device: Device, workload: Workload, tell: Send) -> None:
+    def __init__(self, job: Job, device: Device, workload: Workload, tell: Send, warnings: list[str]) -> None:
         self.job = job
         self.device = device
         self.workload = workload
         self.tell = tell
+        self.warnings = warnings  # of every result
 
     def run(self, variants: list[Any]) -> None:
         """Measure ``variants``; what one of them raises is its result."""
@@ -98,10 +136,10 @@ class WorkloadMeasurement:
                     self.tell(self._event(variant, status="skipped", error=reason))
                     continue
                 try:
-                    found = self._passes(variant, values, bench)
+                    found = self._passes_alone(variant, values, bench)
                 except InputError:
                     raise
-                except Exception as error:
+                except BaseException as error:  # SystemExit too: Ctrl-C does not reach this process
                     self.tell(self._event(variant, status="failed", error=describe_error(error)))
                     continue
             self.tell(self._event(variant, event="passed", found=found))
@@ -111,6 +149,25 @@ class WorkloadMeasurement:
 
     def _values_workload(self) -> Workload:
         return self.workload if self.job.values == "real" else self.workload.small()
+
+    def _passes_alone(self, variant: Variant, values: _Once, bench: _Once) -> dict[str, Any]:
+        """All passes of ``variant``; what it does to the process, to Megatron and to the benches is undone."""
+        from mtp_bench.megatron import integrity
+        from mtp_bench.preserved import preserved_process_state
+
+        before = integrity.snapshot()
+        try:
+            with preserved_process_state():
+                found = self._passes(variant, values, bench)
+        finally:
+            replaced = integrity.replaced_since(before)
+            integrity.put_back(replaced)
+            if is_users(variant.name):
+                values.forget()
+                bench.forget()
+        if replaced:
+            found["warnings"].append(f"{variant.name} replaced {integrity.names(replaced)}; put back after it")
+        return found
 
     def _passes(self, variant: Any, values: _Once, bench: _Once) -> dict[str, Any]:
         from mtp_bench.megatron import isolated_state
@@ -143,7 +200,7 @@ class WorkloadMeasurement:
             },
             "ops": first.ops,
             "memory": {"peak_bytes": peak_bytes},
-            "warnings": _varies(first, again),
+            "warnings": [*self.warnings, *_varies(first, again)],
             "variant_info": {"version": variant.version, "path": variant.path, "note": variant.note},
         }
 
@@ -166,13 +223,15 @@ class WorkloadMeasurement:
         from mtp_bench.megatron import isolated_state
 
         with self._full_size(), isolated_state(self.device):
-            steps = {variant.name: bench().step(variant) for variant in variants}
+            # What users' code does to a model between windows must not be in the times of the others.
+            benches = {variant.name: bench.another() if is_users(variant.name) else bench for variant in variants}
+            steps = {variant.name: benches[variant.name]().step(variant) for variant in variants}
             by_name = {variant.name: variant for variant in variants}
             for lead in self.job.leads_ms:
                 try:
                     if lead == self.job.leads_ms[0]:
                         self._warm_up(steps, by_name)
-                    samples = self._interleave(steps, by_name, bench().restore, lead)
+                    samples = self._interleave(steps, by_name, benches, lead)
                 except TimingError as failure:
                     self.tell(self._event(by_name[failure.variant], status="failed", error=str(failure)))
                     rest = [variant for variant in variants if variant.name != failure.variant]
@@ -186,24 +245,28 @@ class WorkloadMeasurement:
             self._time(rest, bench)
 
     def _warm_up(self, steps: dict[str, Any], by_name: dict[str, Any]) -> None:
+        from mtp_bench.preserved import preserved_process_state
+
         for name, step in steps.items():
             self._stage(by_name[name], "warm-up")
             try:
-                with ranges.open_range(f"variant:{name}"):
+                with ranges.open_range(f"variant:{name}"), preserved_process_state():
                     self.device.warm_up(step)
-            except Exception as error:
+            except BaseException as error:
                 raise TimingError(name, describe_error(error)) from error
 
     def _interleave(
-        self, steps: dict[str, Any], by_name: dict[str, Any], restore: Callable[[], None], lead_ms: float
+        self, steps: dict[str, Any], by_name: dict[str, Any], benches: dict[str, _Once], lead_ms: float
     ) -> dict[str, Samples]:
+        from mtp_bench.preserved import preserved_process_state
+
         def timer(name: str, step: Any) -> Callable[[], Window]:
             def window() -> Window:
-                restore()
+                benches[name]().restore()
                 try:
-                    with ranges.open_range(f"variant:{name}"):
+                    with ranges.open_range(f"variant:{name}"), preserved_process_state():
                         return self.device.time_window(step, STEPS_PER_WINDOW, lead_ms)
-                except Exception as error:
+                except BaseException as error:
                     raise TimingError(name, describe_error(error)) from error
 
             return window
@@ -258,13 +321,25 @@ class _Once:
             self._made = self._make()
         return self._made
 
+    def another(self) -> _Once:
+        """One more of its kind."""
+        return _Once(self._make)
+
+    def forget(self) -> None:
+        """Make it again when it is next needed."""
+        self._made = None
+        gc.collect()  # modules and their hooks are cycles; on a GPU they would be held beside the new ones
+
 
 def describe_error(error: BaseException) -> str:
     """One line: what was raised, and at which line of the user's code."""
     frame = user_frame_of(error)
     where = f" at {frame.file}:{frame.line} in {frame.function}" if frame is not None else ""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}{where}"
+    try:
+        text = " ".join(str(error).split())
+    except Exception:
+        text = "(its text cannot be read)"
+    return readable(f"{type(error).__name__}: {text}{where}")
 
 
 def _time_columns(samples: Samples, modelled: bool) -> dict[str, Any]:

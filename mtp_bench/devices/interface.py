@@ -112,7 +112,7 @@ def resolve(spec: str) -> Device:
     """
     import torch
 
-    kind, _, rest = spec.partition(":")
+    kind, _, rest = str(spec).partition(":")
     if spec == "auto":
         kind, rest = ("cuda", "") if torch.cuda.is_available() else ("sim", "h100")
     if kind == "cuda":

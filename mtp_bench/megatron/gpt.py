@@ -51,6 +51,15 @@ class GPT:
         # Megatron accumulates and reduces the gradients of bf16 models in fp32 by default.
         buckets = DistributedDataParallelConfig(grad_reduce_in_fp32=True, overlap_grad_reduce=False)
         self.ddp = DistributedDataParallel(config=self.config, ddp_config=buckets, module=self.model)
+        self.given = Given(
+            self.config,
+            self.batch.packed_seq_params,
+            labels=self.batch.labels,
+            loss_mask=self.batch.loss_mask,
+            input_ids=self.batch.input_ids,
+            position_ids=self.batch.position_ids,
+            output_weight=self.model.output_layer.weight,
+        )
         lengths, starts = _sequences(workload)
         self.harness = make_harness(workload.harness, lengths, starts, device.torch_device)
 
@@ -130,9 +139,6 @@ class Batch:
         self.labels = inputs.labels
         self.position_ids = inputs.position_ids
         self.loss_mask = inputs.loss_mask
-        self.given = Given(
-            labels=self.labels, loss_mask=self.loss_mask, input_ids=self.input_ids, position_ids=self.position_ids
-        )
         self.packed_seq_params = None
         self.attention_mask = None
         if workload.packed:

@@ -29,7 +29,7 @@ class GPTBench:
 
     def restore(self) -> None:
         """Undo what a variant wrote into the inputs that all variants share."""
-        self.gpt.batch.given.restore()
+        self.gpt.given.restore()
 
     def check(self, variant: Variant) -> dict[str, Any]:
         """Run ``variant`` once and judge its values: ``numerics`` of run.json.
@@ -54,7 +54,7 @@ class GPTBench:
                 logged=[float(loss) / self.gpt.num_microbatches for loss in logged_losses()],
                 right_losses=list(right.losses),
                 dtype=self.workload.params_dtype,
-                changed=self.gpt.batch.given.changed(),
+                changed=self.gpt.given.changed(),
             ),
         }
 

@@ -25,7 +25,6 @@ class LossBench:
         self.workload = workload
         self.device = device
         self.inputs: Inputs = make_inputs(workload, device.torch_device)
-        self.given = Given(labels=self.inputs.labels, loss_mask=self.inputs.loss_mask, input_ids=self.inputs.input_ids)
         self.head = LossHead(workload, self.inputs.head_weight)
         layout = self.inputs.layout
         self.packed_seq_params = (
@@ -37,6 +36,16 @@ class LossBench:
             )
             if workload.packed
             else None
+        )
+
+        self.given = Given(
+            self.head.config,
+            self.packed_seq_params,
+            labels=self.inputs.labels,
+            loss_mask=self.inputs.loss_mask,
+            input_ids=self.inputs.input_ids,
+            hidden_states=self.inputs.hidden_states,
+            output_weight=self.head.output_layer.weight,
         )
 
     def step(self, variant: Variant) -> LossStep:

@@ -21,9 +21,11 @@ _OWN_MACHINERY = tuple(
         "numerics.py",
         "ranges.py",
         "recording.py",
+        "preserved.py",
         "worker.py",
     )
 )
+_SCOPES = os.path.join(_PACKAGE, "scopes")
 _SINGLE_FILES = ("contextlib", "functools", "threading")
 _NEVER_THE_SITE = ("torch", *_SINGLE_FILES, "pytest", "_pytest", "pluggy", "typer", "click")
 MAX_FRAMES = 16
@@ -46,12 +48,20 @@ def capture_stack(frame: FrameType | None = None) -> tuple[Frame, ...]:
     """
     frame = frame if frame is not None else sys._getframe(1)
     found: list[Frame] = []
+    scope: list[Frame] = []  # the lines of ours that drive a step: better than none, as for PyTorch's own in backward
     while frame is not None and len(found) < MAX_FRAMES:
-        code = frame.f_code
-        if not _is_machinery(code.co_filename):
-            found.append(Frame(relative_path(code.co_filename), frame.f_lineno, code.co_qualname, code.co_filename))
+        path = frame.f_code.co_filename
+        if not _is_machinery(path):
+            found.append(_frame(frame))
+        elif path.startswith(_SCOPES):
+            scope.append(_frame(frame))
         frame = frame.f_back
-    return tuple(found)
+    return tuple(found or scope)
+
+
+def _frame(frame: FrameType) -> Frame:
+    code = frame.f_code
+    return Frame(relative_path(code.co_filename), frame.f_lineno, code.co_qualname, code.co_filename)
 
 
 def user_frame_of(error: BaseException) -> Frame | None:

@@ -106,6 +106,10 @@ class Variant:
                 f"{self.name} returned {returned}; expected shape {expected}, "
                 f"the first of {chunks} chunks of hidden_states"
             )
+        for what in ("dtype", "device"):
+            returned, right = getattr(result, what, None), getattr(hidden_states, what)
+            if returned != right:
+                raise VariantError(f"{self.name} returned a tensor of {what} {returned}; expected {right}")
         if hidden_states.requires_grad and not getattr(result, "requires_grad", True):
             raise VariantError(
                 f"{self.name} returned a tensor that no gradient flows through; return hidden states as they are"
@@ -128,6 +132,11 @@ def available_names() -> tuple[str, ...]:
 def title(name: str) -> str:
     """What a variant is, known without loading it; "" for a user's own."""
     return _TITLES.get(name, "")
+
+
+def is_users(name: str) -> bool:
+    """Whether ``name`` stands for somebody's own code, which may do anything."""
+    return name not in _TITLES
 
 
 def load(name: str) -> Variant:
@@ -188,11 +197,15 @@ def _from_path(name: str, target: str = "") -> Variant:
     except (Exception, SystemExit) as error:
         raise InputError(f"--variant {name}: cannot import {module_name}: {type(error).__name__}: {error}") from error
     for attribute in attributes.split("."):
-        if not hasattr(found, attribute):
+        try:
+            found = getattr(found, attribute)
+        except AttributeError:
+            owner = getattr(found, "__name__", type(found).__name__)
             raise InputError(
-                f"--variant {name}: {found.__name__} has no {attribute!r}{_callables_near(attribute, found)}"
-            )
-        found = getattr(found, attribute)
+                f"--variant {name}: {owner} has no {attribute!r}{_callables_near(attribute, found)}"
+            ) from None
+        except Exception as error:
+            raise InputError(f"--variant {name}: reading {attribute} raised {type(error).__name__}: {error}") from error
     if not callable(found):
         raise InputError(f"--variant {name}: {target} is a {type(found).__name__}; expected a callable")
     title = next(iter((inspect.getdoc(found) or "").splitlines()), "")
@@ -200,13 +213,17 @@ def _from_path(name: str, target: str = "") -> Variant:
 
 
 def _callables_near(attribute: str, owner: Any) -> str:
-    names = [name for name, value in vars(owner).items() if callable(value) and not name.startswith("_")]
+    named = getattr(owner, "__dict__", {}).items()
+    names = [name for name, value in named if callable(value) and not name.startswith("_")]
     return did_you_mean(attribute, names) if names else ""
 
 
 def _accepted(name: str, fn: Callable[..., Any]) -> frozenset[str]:
     """Which of ``ARGUMENTS`` the callable takes; InputError where it needs one that is not among them."""
-    parameters = inspect.signature(fn).parameters.values()
+    try:
+        parameters = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):
+        raise InputError(f"--variant {name}: its signature cannot be read; expected a function") from None
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return frozenset(ARGUMENTS)
     for parameter in parameters:

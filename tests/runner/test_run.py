@@ -145,6 +145,130 @@ def test_a_variant_that_writes_into_its_inputs_is_wrong_and_the_others_do_not_no
     )  # the main loss comes after it, and has lost its targets
 
 
+@pytest.mark.parametrize(
+    ("guilty", "detail"),
+    [
+        ("triples_lambda", "the MTP gradient is 3 times what it should be; it changes its caller's config"),
+        ("doubles_head", "it changes its caller's output_weight"),
+        ("turns_grad_off", None),
+        ("forks", None),
+    ],
+)
+def test_what_a_variant_does_to_the_process_and_to_what_it_is_given_stays_its_own(guilty: str, detail: str | None):
+    alone = by_variant(run("patched", "boundary_roll", leads_ms=[0]))
+    found = by_variant(run(f"user_variants:{guilty}", "patched", "boundary_roll", leads_ms=[0]))
+    for name, result in alone.items():
+        assert found[name].model_dump(exclude={"time"}) == result.model_dump(exclude={"time"})
+        assert found[name].time.step_ns == result.time.step_ns
+    if detail is not None:
+        assert found[f"user_variants:{guilty}"].numerics.detail.endswith(detail)
+
+
+def test_a_variant_that_patches_megatron_while_it_runs_is_told_and_undone():
+    found = by_variant(run("user_variants:replaces_roll", "sync_free", leads_ms=[0]))
+    patched = "megatron.core.transformer.multi_token_prediction.roll_tensor"
+    assert found["user_variants:replaces_roll"].syncs.count == 0
+    assert found["user_variants:replaces_roll"].warnings == [
+        f"user_variants:replaces_roll replaced {patched}; put back after it"
+    ]
+    assert (found["sync_free"].syncs.count, found["sync_free"].warnings) == (24, [])
+
+
+def test_a_module_that_patches_megatron_on_import_is_named_in_every_result(tmp_path: Path, monkeypatch):
+    (tmp_path / "patches_megatron.py").write_text(
+        "from megatron.core.transformer import multi_token_prediction\n"
+        "from mtp_bench.variants.boundary_roll import packed_roll\n"
+        "from mtp_bench.variants.sync_free import sync_free as fn\n"
+        "multi_token_prediction.roll_tensor = packed_roll\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = run("patches_megatron:fn", "sync_free", leads_ms=[0])
+    (warning,) = {warning for result in found.results for warning in result.warnings}
+    assert warning == (
+        "importing patches_megatron:fn replaced megatron.core.transformer.multi_token_prediction.roll_tensor "
+        "for every variant of this run"
+    )
+
+
+def test_standard_input_is_empty_exits_are_failures_and_dtypes_are_checked():
+    found = by_variant(
+        run(
+            "user_variants:reads_stdin",
+            "user_variants:exits",
+            "user_variants:double_precision",
+            leads_ms=[0],
+        )
+    )
+    errors = {name.removeprefix("user_variants:"): result.error for name, result in found.items()}
+    assert errors["reads_stdin"].startswith("EOFError: EOF when reading a line at user_variants.py:")
+    assert errors["exits"].startswith("SystemExit: 3 at user_variants.py:")
+    assert errors["double_precision"] == (
+        "VariantError: user_variants:double_precision returned a tensor of dtype torch.float64; expected torch.float32"
+    )
+
+
+def test_no_process_outlives_a_run_that_is_killed(tmp_path: Path):
+    (tmp_path / "sleeper.py").write_text(
+        "import os, pathlib, subprocess, time\n"
+        "def fn(**_):\n"
+        "    child = subprocess.Popen(['sleep', '600'])\n"
+        f"    path = pathlib.Path({str(tmp_path / 'pids')!r})\n"
+        "    path.with_suffix('.new').write_text(f'{os.getpid()} {child.pid}')\n"
+        "    path.with_suffix('.new').rename(path)\n"
+        "    time.sleep(600)\n"
+    )
+    program = (
+        "import mtp_bench; from test_run import workload; "
+        "mtp_bench.run([workload()], ['sleeper:fn'], device='sim', leads_ms=[0])"
+    )
+    path = os.pathsep.join([str(HERE), str(tmp_path), str(HERE.parents[1])])
+    for number in (signal.SIGINT, signal.SIGKILL):
+        parent = subprocess.Popen(
+            [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": path}, stderr=subprocess.DEVNULL
+        )
+        wait_for((tmp_path / "pids").exists)
+        worker, child = map(int, (tmp_path / "pids").read_text().split())
+        (tmp_path / "pids").unlink()
+        parent.send_signal(number)
+        parent.wait(timeout=30)
+        wait_for(lambda pid=worker: not is_alive(pid))
+        if number == signal.SIGINT:  # of a parent that is killed outright, only the worker can be told
+            wait_for(lambda pid=child: not is_alive(pid))
+        else:
+            os.kill(child, signal.SIGKILL)
+
+
+def wait_for(condition: Any, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"profiles": "padded-sft"}, "expected a list of names"),
+        ({"variants": "patched"}, "expected a list of names"),
+        ({"variants": []}, "expected a list of names"),
+        ({"leads_ms": "0,1"}, "expected a list of milliseconds"),
+        ({"seed": "1"}, "--seed '1': expected a whole number"),
+        ({"trace": "/proc/no/trace.json"}, "--trace"),
+    ],
+)
+def test_what_python_passes_wrongly_is_named(arguments: dict[str, Any], message: str):
+    with pytest.raises(InputError, match=message):
+        mtp_bench.run(**{"profiles": [workload()], "variants": ["patched"], "device": "sim", **arguments})
+
+
 def test_a_result_that_no_gradient_flows_through_says_so():
     failed = by_variant(run("user_variants:detaches", leads_ms=[0]))["user_variants:detaches"]
     assert failed.error == (
@@ -244,7 +368,7 @@ def test_an_output_folder_that_cannot_be_written_is_found_before_anything_is_mea
         ({"leads_ms": [-1]}, "--lead -1"),
         ({"leads_ms": [1, 1]}, "each once"),
         ({"detectors": ["kineto"]}, "--detectors kineto"),
-        ({"profiles": []}, "no workload"),
+        ({"profiles": []}, "one or more"),
     ],
 )
 def test_choices_that_do_not_exist_are_named(options: dict[str, Any], message: str):

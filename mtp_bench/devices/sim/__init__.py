@@ -99,6 +99,8 @@ class SimDevice:
         finally:
             STATE.recorder = before
             recorder.finish()
+            if before is not None:
+                before.absorb(recorder)
 
     def warm_up(self, step: Step) -> None:
         """Run ``step`` once: what it initialises lazily (a rotary table, say) is not the step's."""

@@ -57,6 +57,11 @@ class Recorder:
         """The step is over: the last sync's gap lasts until the next step's first kernel could start."""
         self._device_started(self.timeline.gap_to_next_ns())
 
+    def absorb(self, inner: Recorder) -> None:
+        """Take over what a recorder inside this one's time has seen."""
+        self.syncs.extend(inner.syncs)
+        self.ops += inner.ops
+
     def _device_started(self, idle_ns: float) -> None:
         # A gap behind two syncs is one gap: it goes to the first of them, so that sums count it once.
         if self._unfinished:

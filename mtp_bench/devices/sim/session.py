@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils import _device
 
 from mtp_bench.devices.sim import backend, cuda_alias
 from mtp_bench.devices.sim.patching import Patches
@@ -44,6 +45,7 @@ def _switches() -> Iterator[None]:
     foreach_users = ("torch.utils._foreach_utils", "torch.optim.optimizer")
     supported = [importlib.import_module(name)._foreach_supported_types for name in foreach_users]
     threads = torch.get_num_threads()
+    default_device = _device.CURRENT_DEVICE
     future.set_swap_module_params_on_conversion(True)
     torch.set_num_threads(1)  # values are small; and what they are must not depend on the machine's cores
     torch.autograd.set_multithreading_enabled(False)  # backward keeps the caller's frames and ranges
@@ -55,6 +57,8 @@ def _switches() -> Iterator[None]:
         yield
     finally:
         patches.undo()
+        if default_device != _device.CURRENT_DEVICE:  # a default of "cuda" would go on meaning the simulated device
+            torch.set_default_device(default_device)
         for types in supported:
             types.remove(SimTensor)
         torch.set_num_threads(threads)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
 import json
-from pathlib import Path
 from typing import Any
 
 from mtp_bench import ranges
@@ -99,6 +99,7 @@ def write_trace(recorder: TraceRecorder, spec: str, path: str) -> None:
     ]
     document = {"traceEvents": rows + recorder.events, "otherData": {"device": spec, "modelled": True}}
     try:
-        Path(path).write_text(json.dumps(document), encoding="utf-8")
+        with (gzip.open if path.endswith(".gz") else open)(path, "wt", encoding="utf-8") as file:
+            json.dump(document, file)
     except OSError as error:
         raise InputError(f"--trace {path}: cannot be written: {error.strerror}") from None
