@@ -60,6 +60,8 @@ def comparison_report(comparison: Comparison) -> str:
     lines += ["", *(f"- {_text(note)}" for note in dict.fromkeys([*notes, *comparison.notes]))]
     if comparison.failures:
         lines += ["", "Failed:", "", *(f"- {_text(failure)}" for failure in comparison.failures)]
+    if comparison.undecided:
+        lines += ["", "Cannot tell:", "", *(f"- {_text(lack)}" for lack in comparison.undecided)]
     return _cut("\n".join(lines).rstrip() + "\n")
 
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from mtp_bench.compare import Comparison, Row
 from mtp_bench.differences import Difference
 from mtp_bench.headline import headline
-from mtp_bench.report.layout import Prose, WithoutTrailingBlanks
+from mtp_bench.report.layout import Prose, TableOrBlocks, WithoutTrailingBlanks
 from mtp_bench.report.view import LeadRow, SiteView, VariantRow, WorkloadView, site_views, workload_views
 from mtp_bench.report.words import (
     HOST_LEGEND,
@@ -66,7 +66,7 @@ def comparison_report(comparison: Comparison, width: int) -> RenderableType:
         for lead_ms in dict.fromkeys(row.lead_ms for row in shown):
             of_lead = [row for row in shown if row.lead_ms == lead_ms]
             parts.extend(_heading(comparison_heading(comparison, of_lead[0])))
-            parts.append(_comparison_table(of_lead, width))
+            parts.append(TableOrBlocks(_comparison_table(of_lead, width)))
         if not shown:
             parts.extend(_heading(comparison_heading(comparison, rows[0])))
         parts.extend(Prose(note, 2) for note in comparison_notes(rows))
@@ -74,13 +74,14 @@ def comparison_report(comparison: Comparison, width: int) -> RenderableType:
         parts.append(Prose("Nothing to compare: there is no second side."))
     parts.extend(Prose(note) for note in comparison.notes)
     parts.extend(Prose(Text(f"failed: {failure}", style="bold red")) for failure in comparison.failures)
+    parts.extend(Prose(Text(f"cannot tell: {lack}", style="yellow")) for lack in comparison.undecided)
     return WithoutTrailingBlanks(Group(*parts))
 
 
 def _workload(view: WorkloadView, width: int) -> Iterator[RenderableType]:
     title = f" ({view.title})" if view.title else ""
     yield from _heading(f"{view.name}{title}, scope {view.scope}, lead {view.lead_ms:g} ms")
-    yield _variants_table(view, width)
+    yield TableOrBlocks(_variants_table(view, width))
     if view.steps_agree:
         yield Prose(view.steps_agree, 2)
     yield from (Prose(note, 2) for note in view.notes)
@@ -150,15 +151,16 @@ def _by_lead(
     leads: Sequence[int],
     titles: tuple[str, str],
     cells: Callable[[LeadRow, WorkloadView, Sequence[int]], list[str]],
-) -> Table:
+) -> TableOrBlocks:
     """Two quantities of every variant, each at the chosen ``leads``."""
     table = _table()
-    table.add_column(f"{'modelled ' if view.modelled else ''}us\nat a lead of", overflow="fold")
+    title = f"{'modelled ' if view.modelled else ''}us\nat a lead of"
+    table.add_column(title, overflow="fold")
     for title in titles:
         _number_columns(table, [f"{title}\n{view.leads_ms[index]:g} ms" for index in leads])
     for row in view.leads:
         table.add_row(row.variant, *cells(row, view, leads))
-    return table
+    return TableOrBlocks(table, title.replace("\n", " "))
 
 
 def _step_cells(row: LeadRow, view: WorkloadView, leads: Sequence[int]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from mtp_bench.compare import Comparison, Row
 from mtp_bench.differences import Difference
-from mtp_bench.results import Run
+from mtp_bench.results import DeviceInfo, Run
 
 NONE = "-"
 HOST_LEGEND = (
@@ -69,7 +69,7 @@ def stand_ins(workloads: Mapping[str, Mapping[str, Any]]) -> str:
 def first_line(run: Run) -> str:
     """:func:`what_and_where` of a run that is read back."""
     environment = run.environment
-    spec = next((result.device for result in run.results), environment.device.kind)
+    spec = next((result.device for result in run.results), _device_spec(environment.device))
     scope = next((result.scope for result in run.results), "loss")
     line = what_and_where(
         environment.packages.get("mtp-bench", "(unknown version)"),
@@ -81,6 +81,11 @@ def first_line(run: Run) -> str:
         list(run.workloads),
     )
     return "; ".join(filter(None, [line, stand_ins(run.workloads) if scope == "step" else ""]))
+
+
+def _device_spec(device: DeviceInfo) -> str:
+    """What ``--device`` was, of a run without results: ``profile`` starts with the name of a simulated one."""
+    return f"{device.kind}:{device.profile.rpartition(' ')[0]}" if device.profile else device.kind
 
 
 def environment_line(run: Run) -> str:

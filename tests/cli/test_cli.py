@@ -253,6 +253,11 @@ def test_report_makes_the_reports_again(invoke):
     assert Path("there/report.md").read_text() == text
 
 
+def test_columns_of_0_are_no_width(tmp_path):
+    runs.modelled_run().write(tmp_path / "here")
+    assert "10,256.5" in shell("report", "here", cwd=tmp_path, COLUMNS="0").stdout
+
+
 def test_compare_in_every_format(invoke):
     runs.modelled_run([0.0]).write(Path("one"))
     runs.modelled_run([0.0]).write(Path("two"))

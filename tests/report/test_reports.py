@@ -144,7 +144,7 @@ def test_colours_do_not_hide_blanks_at_the_end():
     assert [line for line in plain.splitlines() if line != line.rstrip()] == []
 
 
-@pytest.mark.parametrize("width", [80, 100, 140])
+@pytest.mark.parametrize("width", [40, 64, 80, 100, 140])
 def test_no_number_is_cut_and_no_line_is_wider_than_the_terminal(width):
     found = shown(large_run(), width)
     assert max(len(line) for line in found.splitlines()) <= width
@@ -154,7 +154,23 @@ def test_no_number_is_cut_and_no_line_is_wider_than_the_terminal(width):
         assert number in found
 
 
-@pytest.mark.parametrize("width", [80, 140])
+def test_a_terminal_too_narrow_for_a_table_has_a_block_a_variant():
+    found = shown(runs.modelled_run(), 40)
+    assert (
+        "boundary_roll\n  values: close\n  syncs a step: 0\n  CUDA graph: yes\n  us a step modelled: 10,000.0\n"
+        "  difference modelled: -240.0\n  %: -2.3\n  idle us modelled: 0.0\n"
+    ) in found
+    assert "modelled us at a lead of\noriginal\n  host, 0 ms: 5,120\n  host, 1 ms: 5,120\n" in found
+
+
+@pytest.mark.parametrize("width", [1, 8, 20])
+def test_a_terminal_too_narrow_for_a_word_loses_no_character(width):
+    report = shown(large_run(), width)
+    for text in ("my_package.losses.mtp:process_mtp_loss", "512,345.6", "+11,111.1", "1,034,568"):
+        assert text in re.sub(r"\s", "", report)
+
+
+@pytest.mark.parametrize("width", [40, 80, 140])
 def test_measured_times_show_intervals_and_who_the_step_waits_for(width):
     found = shown(runs.measured_run(), width)
     assert "modelled" not in found
@@ -321,7 +337,7 @@ def test_a_comparison_shows_verdict_difference_syncs_and_changed_lines():
         assert "gone (b): incomparable: not in b" in text
 
 
-@pytest.mark.parametrize("width", [80, 140])
+@pytest.mark.parametrize("width", [40, 80, 140])
 def test_a_comparison_fits_the_terminal(width):
     found = text_of(
         comparison_report(compare([("20261201-000000-sim-h100", large_run()), ("b", large_run())]), width), width
@@ -374,6 +390,29 @@ def test_what_is_skipped_on_both_sides_is_said_once():
     found = compare([("x", skipped)])
     for text in (text_of(comparison_report(found, 140), 140), markdown.comparison_report(found)):
         assert text.count("left out, since skipped on both sides: a on packed-sft") == 1
+
+
+def test_what_a_gate_cannot_tell_is_said_in_both_formats():
+    lacking = runs.run([runs.result("original", numerics=None), runs.result("mine")])
+    found = compare([("x", lacking)], gates=["values"])
+    assert "cannot tell: --fail-on values: no values of original" in text_of(comparison_report(found, 80), 80)
+    assert "Cannot tell:\n\n- --fail-on values: no values of original\n" in markdown.comparison_report(found)
+
+
+def test_times_that_are_not_finite_are_shown_and_have_no_difference():
+    run = runs.run([runs.result("original"), runs.result("mine", time=runs.time(float("nan")))])
+    assert re.search(r"^mine +close +0 +yes +nan +-$", shown(run), re.M)
+    assert "| `mine` | close | 0 | yes | nan | - |" in markdown.run_report(run)
+    for text in (
+        text_of(comparison_report(compare([("x", run)]), 80), 80),
+        markdown.comparison_report(compare([("x", run)])),
+    ):
+        assert "mine: incomparable: mine has step times that are not finite" in text
+
+
+def test_a_run_without_results_names_its_simulated_device():
+    device = runs.environment().device.model_copy(update={"profile": "h100 0123abcd"})
+    assert " on sim:h100 (modelled), torch " in first_line(runs.run(environment=runs.environment(device=device)))
 
 
 def test_a_comparison_of_one_variant_says_there_is_nothing_to_compare():
