@@ -160,7 +160,8 @@ def judge(
     ``scale_over`` names the gradients, and the rows of them, over which <g,r>/<r,r> is the scale of the MTP gradient.
     """
     finite_grad = all(np.isfinite(grad).all() for grad in grads.values())
-    finite_log = all(math.isfinite(loss) for loss in logged)
+    log_not_finite = [depth for depth, loss in enumerate(logged, 1) if not math.isfinite(loss)]
+    finite_log = not log_not_finite
     error = _largest_relative_error(grads, right_grads) if finite_grad else math.nan
     scale = _scale(grads, right_grads, scale_over) if finite_grad else math.nan
     max_error, max_scale = CLOSE[dtype]
@@ -171,9 +172,9 @@ def judge(
     if not finite_grad:
         problems.append("the gradient is not finite")
     if not finite_log:
-        problems.append(f"the logged loss is not finite at depth {_depths(logged)}")
+        problems.append(f"the logged loss is not finite at depth {_depths(log_not_finite)}")
     if finite_log and log_off:
-        problems.append(f"the logged loss is off at depth {', '.join(map(str, log_off))}")
+        problems.append(f"the logged loss is off at depth {_depths(log_off)}")
     if logged and len(logged) != len(right_losses):
         problems.append(f"{len(logged)} losses were logged for {len(right_losses)} depths")
     if finite_grad and scale is not None and abs(scale - 1) > max_scale:
@@ -216,8 +217,15 @@ def _near(value: float, right: float, tolerance: float) -> bool:
     return math.isclose(value, right, rel_tol=tolerance, abs_tol=1e-12)
 
 
-def _depths(logged: list[float]) -> str:
-    return ", ".join(str(depth) for depth, loss in enumerate(logged, 1) if not math.isfinite(loss))
+def _depths(depths: Sequence[int]) -> str:
+    """``1, 3, 5 to 64``."""
+    runs: list[list[int]] = []
+    for depth in depths:
+        if runs and depth == runs[-1][-1] + 1:
+            runs[-1].append(depth)
+        else:
+            runs.append([depth])
+    return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
 
 
 def _rounded(values: Array, dtype: str) -> npt.NDArray[Any]:

@@ -129,6 +129,20 @@ def test_a_wrong_log_differs():
     assert judged([1.0, 2.0, 3.0], logged=2.1)["detail"] == "the logged loss is off at depth 1"
 
 
+def test_many_depths_are_said_as_a_range():
+    logged = [2.1, 2.0, 2.1, 2.1, 2.0, *[math.nan] * 3, 2.0, *[math.nan] * 60]
+    grad = {"hidden_states": np.array([1.0])}
+
+    def detail(logged):
+        right = [2.0] * len(logged)
+        return judge(
+            grad, grad, scale_over={"hidden_states": slice(0)}, logged=logged, right_losses=right, dtype="fp32"
+        )["detail"]
+
+    assert detail(logged) == "the logged loss is not finite at depth 6 to 8, 10 to 69"
+    assert detail(logged[:5]) == "the logged loss is off at depth 1, 3, 4"
+
+
 def test_an_empty_shard_has_no_gradient_to_scale():
     found = judged([0.0, 0.0, 0.0], right=[0.0, 0.0, 0.0])
     assert (found["status"], found["grad_scale"], found["max_rel_err_grad"]) == ("equal", None, 0.0)

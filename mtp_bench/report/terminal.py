@@ -154,13 +154,13 @@ def _by_lead(
 ) -> TableOrBlocks:
     """Two quantities of every variant, each at the chosen ``leads``."""
     table = _table()
-    title = f"{'modelled ' if view.modelled else ''}us\nat a lead of"
-    table.add_column(title, overflow="fold")
+    what = f"{'modelled ' if view.modelled else ''}us\nat a lead of"
+    table.add_column(what, overflow="fold")
     for title in titles:
         _number_columns(table, [f"{title}\n{view.leads_ms[index]:g} ms" for index in leads])
     for row in view.leads:
         table.add_row(row.variant, *cells(row, view, leads))
-    return TableOrBlocks(table, title.replace("\n", " "))
+    return TableOrBlocks(table, what.replace("\n", " "))
 
 
 def _step_cells(row: LeadRow, view: WorkloadView, leads: Sequence[int]) -> list[str]:

@@ -107,9 +107,9 @@ class Variant:
                 f"the first of {chunks} chunks of hidden_states"
             )
         for what in ("dtype", "device"):
-            returned, right = getattr(result, what, None), getattr(hidden_states, what)
-            if returned != right:
-                raise VariantError(f"{self.name} returned a tensor of {what} {returned}; expected {right}")
+            found, right = getattr(result, what, None), getattr(hidden_states, what)
+            if found != right:
+                raise VariantError(f"{self.name} returned a tensor of {what} {found}; expected {right}")
         if hidden_states.requires_grad and not getattr(result, "requires_grad", True):
             raise VariantError(
                 f"{self.name} returned a tensor that no gradient flows through; return hidden states as they are"

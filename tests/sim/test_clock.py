@@ -1,5 +1,6 @@
 """The modelled clock: a host running ahead of one queue, and what a wait costs it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -142,7 +143,14 @@ def test_what_the_device_says_of_itself():
         "modelled": True,
         "driver": None,
         "cuda": None,
+        "profile": f"h200 {device.profile.digest()}",
     }
+
+
+def test_profiles_that_differ_in_a_constant_have_different_digests():
+    profile = load_profile("h100")
+    assert profile.digest() == load_profile("h100").digest()
+    assert profile.digest() != replace(profile, host_op_ns=profile.host_op_ns + 1).digest()
 
 
 @pytest.mark.parametrize("name", ["h100", "h200", "a100-80"])
