@@ -128,7 +128,7 @@ def anchors(document):
 def test_the_tree_in_the_readme_is_the_repository():
     (tree,) = re.findall(r"^```\n(mtp_bench/\n.*?)^```$", section("The repository"), re.MULTILINE | re.DOTALL)
     for line in tree.splitlines():
-        name, folder = line.split()[0], ROOT / "mtp_bench" if line.startswith("  ") else ROOT
+        name, folder = line.split()[0].rstrip(","), ROOT / "mtp_bench" if line.startswith("  ") else ROOT
         goes_on = line.startswith("   ")
         assert goes_on or (folder / name).exists(), name
         for module in re.findall(r"\b\w+\.py\b", line):
