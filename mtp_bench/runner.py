@@ -117,7 +117,8 @@ def _check_leads(leads_ms: Sequence[float]) -> None:
         raise InputError(f"leads_ms = {leads_ms!r}: expected a list of milliseconds, as in [0, 1, 10]")
     for lead in leads_ms:
         if not isinstance(lead, int | float) or not 0 <= lead <= 1_000:
-            raise InputError(f"--lead {lead}: expected milliseconds from 0 to 1000")
+            shown = f"{lead:g}" if isinstance(lead, int | float) else repr(lead)
+            raise InputError(f"--lead {shown}: expected milliseconds from 0 to 1000")
     if not leads_ms or len({*leads_ms}) != len(leads_ms):
         raise InputError("--lead: expected one lead or more, each once, as in --lead 0,1,10")
 

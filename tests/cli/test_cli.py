@@ -355,7 +355,7 @@ BAD_INPUT = [
     (["--set", "cp_size=2"], "--set: cp_size = 2: context parallelism is not supported yet; use 1"),
     (["--scope", "lss"], "--scope 'lss': use loss or step"),
     (["--values", "big"], "--values 'big': use "),
-    (["--lead", "-1"], "--lead -1.0: expected milliseconds from 0 to 1000"),
+    (["--lead", "-1"], "--lead -1: expected milliseconds from 0 to 1000"),
     (["--variant", "pached"], "--variant pached: no such variant; did you mean 'patched'?"),
     (["--variant", "no_such_module:fn"], "--variant no_such_module:fn: "),
     (["--variant", "json:no_such"], "--variant json:no_such: "),
