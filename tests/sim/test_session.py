@@ -104,7 +104,7 @@ def test_streams_and_events(sim):
     assert start.elapsed_time(end) > 0
 
 
-@pytest.mark.parametrize("name", ["memory_snapshot", "utilization", "graph_pool_handle"])
+@pytest.mark.parametrize("name", ["memory_snapshot", "utilization", "graph_pool_handle", "CUDAGraph", "graph"])
 def test_what_is_not_redirected_fails_by_name(sim, name):
     with pytest.raises(NotImplementedError, match=f"torch.cuda.{name} is not supported on the simulated device"):
         getattr(torch.cuda, name)()

@@ -176,6 +176,8 @@ def _redirect_torch_cuda(patches: Patches, profile: DeviceProfile) -> None:
                 patches.set(module, name, ours[name])
             elif _must_refuse(name, value):
                 patches.set(module, name, _refusal(f"torch.cuda.{name}", value))
+    for name in ("CUDAGraph", "graph"):
+        patches.set(torch.cuda, name, _refused_class(f"torch.cuda.{name}"))
     for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
         patches.set(torch.cuda.nvtx, name, _no_range)
     patches.set(torch.cuda, "is_available", _is_available)
@@ -196,6 +198,15 @@ def _refusal(name: str, original: FunctionType) -> Callable[..., Any]:
         raise NotImplementedError(f"{name} is not supported on the simulated device")
 
     return refuse
+
+
+def _refused_class(name: str) -> type:
+    """A class that says what it is when it is made; code that only asks isinstance goes on."""
+
+    def refuse(self: object, *args: Any, **kwargs: Any) -> None:
+        raise NotImplementedError(f"{name} is not supported on the simulated device")
+
+    return type(name.rpartition(".")[2], (), {"__init__": refuse})
 
 
 def _no_range(*args: Any, **kwargs: Any) -> int:
