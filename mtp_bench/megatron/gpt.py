@@ -20,6 +20,7 @@ from mtp_bench.megatron.depths import depth_ranges
 from mtp_bench.megatron.harness import make_harness
 from mtp_bench.megatron.head import make_packed_seq_params, transformer_config
 from mtp_bench.megatron.state import quiet
+from mtp_bench.patching import replaced
 
 if TYPE_CHECKING:
     from mtp_bench.megatron.state import Place
@@ -289,22 +290,6 @@ def _phases() -> Iterator[None]:
 def _in_range(text: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     with ranges.open_range(text):
         return function(*args, **kwargs)
-
-
-@contextmanager
-def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Set ``owner.name`` for a while; an inherited attribute is uncovered again, not copied down."""
-    own = vars(owner)
-    absent = object()
-    saved = own.get(name, absent)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        if saved is absent:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, saved)
 
 
 def _sequences(workload: Workload) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from mtp_bench.megatron.gpt import GPT, Batch, build_model, mtp_loss_in_place, replaced
+from mtp_bench.megatron.gpt import GPT, Batch, build_model, mtp_loss_in_place
 from mtp_bench.megatron.head import transformer_config
 from mtp_bench.megatron.state import HostPlace, isolated_state, quiet
+from mtp_bench.patching import replaced
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,9 +7,11 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
+
+from mtp_bench.patching import replaced
 
 if TYPE_CHECKING:
     import torch
@@ -161,16 +163,10 @@ def _parallel_state() -> Iterator[None]:
             setattr(parallel_state, name, value)
 
 
-@contextmanager
-def _current_device(device: torch.device) -> Iterator[None]:
+def _current_device(device: torch.device) -> AbstractContextManager[None]:
     import torch
 
-    saved = torch.cuda.current_device
-    torch.cuda.current_device = lambda: device  # type: ignore[assignment,return-value]
-    try:
-        yield
-    finally:
-        torch.cuda.current_device = saved
+    return replaced(torch.cuda, "current_device", lambda: device)
 
 
 @contextmanager

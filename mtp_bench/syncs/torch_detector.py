@@ -18,7 +18,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import wraps
 from types import FrameType
 from typing import Any
@@ -27,6 +27,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mtp_bench import ranges
+from mtp_bench.patching import replaced
 from mtp_bench.syncs.callsite import capture_stack
 from mtp_bench.syncs.model import Sync
 
@@ -145,16 +146,16 @@ class TorchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _device_and_event_waits(self) -> Iterator[None]:
         with ExitStack() as stack:
             # PyTorch warns of stream waits by itself; the wrapper only says which call it was.
-            stack.enter_context(_replaced(torch.cuda.Stream, "synchronize", self._naming("stream_sync")))
+            stack.enter_context(_wrapped(torch.cuda.Stream, "synchronize", self._naming("stream_sync")))
             if self._callbacks:
                 stack.enter_context(self._trace_callbacks())
             else:
-                stack.enter_context(_replaced(torch.cuda.Event, "synchronize", self._before(self._event_wait)))
+                stack.enter_context(_wrapped(torch.cuda.Event, "synchronize", self._before(self._event_wait)))
                 for name in (
                     "_cuda_synchronize",
                     "_accelerator_synchronizeDevice",
                 ):  # torch.cuda's, torch.accelerator's
-                    stack.enter_context(_replaced(torch._C, name, self._before(self._device_wait)))
+                    stack.enter_context(_wrapped(torch._C, name, self._before(self._device_wait)))
             yield
 
     def _device_wait(self, *_: object) -> None:
@@ -279,15 +280,5 @@ def _warned_frame() -> FrameType | None:
     return frame
 
 
-@contextmanager
-def _replaced(owner: Any, name: str, wrap: Callable[[Any], Any]) -> Iterator[None]:
-    original = getattr(owner, name)
-    inherited = name not in vars(owner)
-    setattr(owner, name, wrap(original))
-    try:
-        yield
-    finally:
-        if inherited:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, original)
+def _wrapped(owner: Any, name: str, wrap: Callable[[Any], Any]) -> AbstractContextManager[None]:
+    return replaced(owner, name, wrap(getattr(owner, name)))

@@ -18,10 +18,10 @@ import torch
 import torch.utils._device as device_context
 
 from mtp_bench.devices.sim import cuda_functions
-from mtp_bench.devices.sim.patching import Patches
 from mtp_bench.devices.sim.pinned import is_pinned, mark_pinned
 from mtp_bench.devices.sim.profile import DeviceProfile
 from mtp_bench.devices.sim.tensor import SimTensor
+from mtp_bench.patching import Patches
 
 _LIKE = ("zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "randint_like")
 _NEW = ("new_zeros", "new_ones", "new_empty", "new_full", "new_tensor", "new_empty_strided")

@@ -11,9 +11,9 @@ import torch
 from torch.utils import _device
 
 from mtp_bench.devices.sim import backend, cuda_alias
-from mtp_bench.devices.sim.patching import Patches
 from mtp_bench.devices.sim.state import STATE
 from mtp_bench.devices.sim.tensor import SimTensor
+from mtp_bench.patching import Patches
 
 if TYPE_CHECKING:
     from mtp_bench.devices.sim import SimDevice

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 _ABSENT = object()
@@ -31,3 +32,14 @@ class Patches:
                 delattr(owner, name)
             else:
                 setattr(owner, name, value)
+
+
+@contextmanager
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Replace one attribute for a while."""
+    patches = Patches()
+    patches.set(owner, name, value)
+    try:
+        yield
+    finally:
+        patches.undo()
