@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError, model_validator
 
 from mtp_bench.errors import InputError
-from mtp_bench.syncs import Sync, SyncSite, by_site
+from mtp_bench.syncs import Sync, SyncSite, by_site, total_known
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -180,8 +180,8 @@ class Syncs(_Model):
         return cls(
             detectors=dict(detectors),
             count=len(syncs),
-            blocked_ns=_total([site.blocked_ns for site in sites]),
-            device_idle_ns=_total([site.device_idle_ns for site in sites]),
+            blocked_ns=total_known([site.blocked_ns for site in sites]),
+            device_idle_ns=total_known([site.device_idle_ns for site in sites]),
             agreed=len(set(detectors.values())) <= 1,
             sites=sites,
         )
@@ -388,8 +388,3 @@ def _samples(result: Result) -> list[dict[str, Any]]:
         }
         for index in range(len(time.step_ns))
     ]
-
-
-def _total(values: Sequence[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None

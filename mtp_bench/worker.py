@@ -22,9 +22,11 @@ from mtp_bench.devices import Device, Observation, Window, resolve
 from mtp_bench.errors import InputError, readable
 from mtp_bench.job import Job, receive, send
 from mtp_bench.measure import STEPS_PER_WINDOW, Policy, Samples, interleave
+from mtp_bench.megatron import integrity, isolated_state
+from mtp_bench.preserved import preserved_process_state
 from mtp_bench.results import Syncs
 from mtp_bench.syncs.callsite import user_frame_of
-from mtp_bench.variants import is_users
+from mtp_bench.variants import is_users, load
 from mtp_bench.workloads import Workload
 
 if TYPE_CHECKING:
@@ -74,8 +76,6 @@ def _serve(messages: IO[str], out: IO[str]) -> None:
         return
     job = Job(**message)
 
-    from mtp_bench.megatron import isolated_state
-
     def tell(event: dict[str, Any]) -> None:
         send(out, event)
 
@@ -92,16 +92,12 @@ def _serve(messages: IO[str], out: IO[str]) -> None:
 
 def _load(job: Job, tell: Send) -> tuple[dict[str, Variant], list[str]]:
     """Load the variants by name, and say which of them changed Megatron when they were imported."""
-    from mtp_bench import variants
-    from mtp_bench.megatron import integrity
-    from mtp_bench.preserved import preserved_process_state
-
     loaded, warnings = {}, []
-    for name in sorted({name for chosen in job.variants.values() for name in chosen}, key=variants.is_users):
+    for name in sorted({name for chosen in job.variants.values() for name in chosen}, key=is_users):
         tell({"event": "stage", "workload": None, "variant": name, "stage": "import"})
         before = integrity.snapshot()
         with preserved_process_state():
-            loaded[name] = variants.load(name)
+            loaded[name] = load(name)
         replaced = integrity.replaced_since(before)
         if replaced:
             warnings.append(f"importing {name} replaced {integrity.names(replaced)} for every variant of this run")
@@ -152,9 +148,6 @@ class WorkloadMeasurement:
 
     def _passes_alone(self, variant: Variant, values: _Once, bench: _Once) -> dict[str, Any]:
         """All passes of ``variant``; what it does to the process, to Megatron and to the benches is undone."""
-        from mtp_bench.megatron import integrity
-        from mtp_bench.preserved import preserved_process_state
-
         before = integrity.snapshot()
         try:
             with preserved_process_state():
@@ -170,8 +163,6 @@ class WorkloadMeasurement:
         return found
 
     def _passes(self, variant: Any, values: _Once, bench: _Once) -> dict[str, Any]:
-        from mtp_bench.megatron import isolated_state
-
         numerics = None
         if self.job.values != "shape":
             with self.device.real_values(), isolated_state(self.device):
@@ -220,8 +211,6 @@ class WorkloadMeasurement:
 
     def _time(self, variants: list[Any], bench: _Once) -> None:
         """Time ``variants`` at every lead; one that fails is filed and the others start over without it."""
-        from mtp_bench.megatron import isolated_state
-
         with self._full_size(), isolated_state(self.device):
             # What users' code does to a model between windows must not be in the times of the others.
             benches = {variant.name: bench.another() if is_users(variant.name) else bench for variant in variants}
@@ -245,29 +234,19 @@ class WorkloadMeasurement:
             self._time(rest, bench)
 
     def _warm_up(self, steps: dict[str, Any], by_name: dict[str, Any]) -> None:
-        from mtp_bench.preserved import preserved_process_state
-
         for name, step in steps.items():
             self._stage(by_name[name], "warm-up")
-            try:
-                with ranges.open_range(f"variant:{name}"), preserved_process_state():
-                    self.device.warm_up(step)
-            except BaseException as error:
-                raise TimingError(name, describe_error(error)) from error
+            with _timing(name):
+                self.device.warm_up(step)
 
     def _interleave(
         self, steps: dict[str, Any], by_name: dict[str, Any], benches: dict[str, _Once], lead_ms: float
     ) -> dict[str, Samples]:
-        from mtp_bench.preserved import preserved_process_state
-
         def timer(name: str, step: Any) -> Callable[[], Window]:
             def window() -> Window:
                 benches[name]().restore()
-                try:
-                    with ranges.open_range(f"variant:{name}"), preserved_process_state():
-                        return self.device.time_window(step, STEPS_PER_WINDOW, lead_ms)
-                except BaseException as error:
-                    raise TimingError(name, describe_error(error)) from error
+                with _timing(name):
+                    return self.device.time_window(step, STEPS_PER_WINDOW, lead_ms)
 
             return window
 
@@ -307,6 +286,16 @@ class TimingError(Exception):
     def __init__(self, variant: str, message: str) -> None:
         super().__init__(message)
         self.variant = variant
+
+
+@contextmanager
+def _timing(name: str) -> Iterator[None]:
+    """What variant ``name`` raises inside is a TimingError, and what it does to the process is undone."""
+    try:
+        with ranges.open_range(f"variant:{name}"), preserved_process_state():
+            yield
+    except BaseException as error:
+        raise TimingError(name, describe_error(error)) from error
 
 
 class _Once:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[np.float64]
 
-HEAD = "output_layer.weight"
 # Transformer Engine fuses a norm into the linear layer behind it.
 _FUSED_NORMS = {
     "self_attention.linear_qkv.layer_norm_": "input_layernorm.",

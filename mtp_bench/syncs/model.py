@@ -80,14 +80,15 @@ def by_site(syncs: Iterable[Sync]) -> list[SyncSite]:
         SyncSite(
             first=group[0],
             count=len(group),
-            blocked_ns=_total(sync.blocked_ns for sync in group),
-            device_idle_ns=_total(sync.device_idle_ns for sync in group),
+            blocked_ns=total_known(sync.blocked_ns for sync in group),
+            device_idle_ns=total_known(sync.device_idle_ns for sync in group),
             seen_by=tuple(sorted({sync.seen_by for sync in group})),
         )
         for group in groups.values()
     ]
 
 
-def _total(values: Iterable[int | None]) -> int | None:
+def total_known(values: Iterable[int | None]) -> int | None:
+    """The sum of the values that are known; None where none is."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None

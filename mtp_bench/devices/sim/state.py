@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -37,11 +36,6 @@ class SimState:
 
             self.generator = torch.Generator().manual_seed(torch.initial_seed())
         return self.generator
-
-    @property
-    def real_values(self) -> bool:
-        """Whether tensors of any size hold real values."""
-        return math.isinf(self.limit)
 
 
 STATE = SimState()
