@@ -68,7 +68,7 @@ def shell(*arguments, cwd, timeout=120, **environment):
         cwd=cwd,
         timeout=timeout,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(Path(cli.__file__).parent.parent), **environment},
+        env={**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2]), **environment},
     )
 
 
@@ -85,7 +85,7 @@ def test_help_takes_at_most_300_ms_and_imports_nothing_heavy(tmp_path):
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(Path(cli.__file__).parent.parent)},
+        env={**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])},
     )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert (done.returncode, done.stderr) == (0, "")
@@ -458,7 +458,7 @@ def test_an_interrupted_run_keeps_what_is_done_and_leaves_no_worker(tmp_path, nu
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(cli.__file__).parent.parent)},
+        env={**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])},
     )
     path = tmp_path / "here" / "run.json"
     deadline = time.monotonic() + 60

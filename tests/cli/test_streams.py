@@ -29,7 +29,7 @@ def shell(tmp_path):
             check=False,
             env={
                 **os.environ,
-                "PYTHONPATH": str(Path(cli.__file__).parent.parent),
+                "PYTHONPATH": str(Path(cli.__file__).parents[2]),
                 "M": f"{sys.executable} -m mtp_bench",
                 **environment,
             },
@@ -97,6 +97,6 @@ def test_a_signal_during_the_first_imports_is_no_traceback(tmp_path, number, cod
         [sys.executable, "-c", INTERRUPTED_IMPORT.format(number=int(number))],
         capture_output=True,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(Path(cli.__file__).parent.parent)},
+        env={**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])},
     )
     assert (done.returncode, done.stdout, done.stderr) == (code, b"", b"")
