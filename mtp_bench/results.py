@@ -221,6 +221,8 @@ class Time(_Model):
             values = getattr(self, name)
             if values is not None and len(values) != len(self.step_ns):
                 raise ValueError(f"{name} has {len(values)} entries and step_ns {len(self.step_ns)}")
+        if len(set(self.round)) != len(self.round):
+            raise ValueError("round holds a number twice: a variant has one window a round")
         return self
 
 

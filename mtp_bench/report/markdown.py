@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from mtp_bench.compare import Comparison, Row
-from mtp_bench.differences import Difference
-from mtp_bench.headline import headline
+from mtp_bench.compare import Comparison, Difference, Row
+from mtp_bench.compare.headline import headline
 from mtp_bench.report.view import LeadRow, SiteView, WorkloadView, site_views, workload_views
 from mtp_bench.report.words import (
     NONE,
@@ -58,10 +57,10 @@ def comparison_report(comparison: Comparison) -> str:
         lines += _table([*header, "syncs a step", "values"], rows, numbers={2, 6, 7, 8})
     notes = [f"{rows[0].workload}: {note}" for rows in comparison_groups(comparison) for note in comparison_notes(rows)]
     lines += ["", *(f"- {_text(note)}" for note in dict.fromkeys([*notes, *comparison.notes]))]
-    if comparison.failures:
-        lines += ["", "Failed:", "", *(f"- {_text(failure)}" for failure in comparison.failures)]
-    if comparison.undecided:
-        lines += ["", "Cannot tell:", "", *(f"- {_text(lack)}" for lack in comparison.undecided)]
+    if comparison.judgement.failures:
+        lines += ["", "Failed:", "", *(f"- {_text(failure)}" for failure in comparison.judgement.failures)]
+    if comparison.judgement.undecided:
+        lines += ["", "Cannot tell:", "", *(f"- {_text(lack)}" for lack in comparison.judgement.undecided)]
     return _cut("\n".join(lines).rstrip() + "\n")
 
 
@@ -152,14 +151,13 @@ def _sites(sites: Sequence[SiteView], room: int) -> Iterator[str]:
 
 def _comparison_cells(row: Row) -> Iterator[str]:
     found = row.difference
-    base, cand = row.baseline_result, row.candidate_result
     lead = NONE if row.lead_ms is None else f"{row.lead_ms:g}"
     yield from (row.workload, row.scope, lead, row.baseline, row.candidate, row.verdict)
     yield _difference(found, False) + (" (modelled)" if found and row.modelled else "")
     yield (interval(found) or NONE) if found else NONE
     yield percent(found) if found else NONE
-    yield change(*(str(side.syncs.count) if side and side.syncs else NONE for side in (base, cand)))
-    yield change(*(side.numerics.status if side and side.numerics else NONE for side in (base, cand)))
+    yield change(*(NONE if count is None else str(count) for count in row.syncs))
+    yield change(*(status or NONE for status in row.values))
 
 
 def _difference(found: Difference | None, is_baseline: bool) -> str:

@@ -9,9 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from mtp_bench.compare import Comparison, Row
-from mtp_bench.differences import Difference
-from mtp_bench.headline import headline
+from mtp_bench.compare import Comparison, Difference, Row
+from mtp_bench.compare.headline import headline
 from mtp_bench.report.layout import Prose, TableOrBlocks, WithoutTrailingBlanks
 from mtp_bench.report.view import LeadRow, SiteView, VariantRow, WorkloadView, site_views, workload_views
 from mtp_bench.report.words import (
@@ -28,7 +27,7 @@ from mtp_bench.report.words import (
     signed_microseconds,
     whole_microseconds,
 )
-from mtp_bench.results import Result, Run
+from mtp_bench.results import Run
 
 WIDE = 112  # columns from which intervals have a column of their own
 _LEADS_A_TABLE = 3
@@ -73,8 +72,8 @@ def comparison_report(comparison: Comparison, width: int) -> RenderableType:
     if not comparison.rows:
         parts.append(Prose("Nothing to compare: there is no second side."))
     parts.extend(Prose(note) for note in comparison.notes)
-    parts.extend(Prose(Text(f"failed: {failure}", style="bold red")) for failure in comparison.failures)
-    parts.extend(Prose(Text(f"cannot tell: {lack}", style="yellow")) for lack in comparison.undecided)
+    parts.extend(Prose(Text(f"failed: {failure}", style="bold red")) for failure in comparison.judgement.failures)
+    parts.extend(Prose(Text(f"cannot tell: {lack}", style="yellow")) for lack in comparison.judgement.undecided)
     return WithoutTrailingBlanks(Group(*parts))
 
 
@@ -206,14 +205,10 @@ def _comparison_table(rows: list[Row], width: int) -> Table:
             _difference_cell(found, False, stacked=not wide),
             percent(found) if found else NONE,
             *([interval(found) if found else NONE] if wide else []),
-            change(*(str(side.syncs.count) if side and side.syncs else NONE for side in _sides(row))),
-            change(*(side.numerics.status if side and side.numerics else NONE for side in _sides(row))),
+            change(*(NONE if count is None else str(count) for count in row.syncs)),
+            change(*(status or NONE for status in row.values)),
         )
     return table
-
-
-def _sides(row: Row) -> tuple[Result | None, Result | None]:
-    return row.baseline_result, row.candidate_result
 
 
 def _heading(text: str) -> Iterator[RenderableType]:

@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mtp_bench.differences import Difference, difference, finite, median_ns
-from mtp_bench.headline import preferred_lead
-from mtp_bench.pairs import baseline_variant
+from mtp_bench.compare.headline import preferred_lead
+from mtp_bench.compare.pairs import baseline_variant
+from mtp_bench.compare.verdicts import Difference, difference, finite, median_ns
 from mtp_bench.report.words import NONE, plural
 from mtp_bench.results import Result, Run
 
@@ -193,7 +193,7 @@ def _difference(result: Result, baseline: Result | None) -> Difference | None:
         return None
     if not (finite(baseline.time) and finite(result.time)):
         return None
-    return difference(baseline.time, result.time, paired=True)
+    return difference([baseline.time], [result.time], paired=True)
 
 
 def _device_idle_ns(result: Result) -> float | None:

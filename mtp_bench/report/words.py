@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from mtp_bench.compare import Comparison, Row
-from mtp_bench.differences import Difference
+from mtp_bench.compare import Comparison, Difference, Row
 from mtp_bench.results import DeviceInfo, Run
 
 NONE = "-"
@@ -112,19 +111,22 @@ def comparison_groups(comparison: Comparison) -> list[list[Row]]:
     """The rows of a comparison by workload, scope and baseline."""
     groups: dict[tuple[str, str, str], list[Row]] = {}
     for row in comparison.rows:
-        groups.setdefault((row.workload, row.scope, comparison.baseline_run or row.baseline), []).append(row)
+        groups.setdefault(
+            (row.workload, row.scope, row.baseline if comparison.within else comparison.sides[0].label), []
+        ).append(row)
     return list(groups.values())
 
 
 def comparison_heading(comparison: Comparison, row: Row) -> str:
     """What a table of rows like ``row`` is about."""
     lead = "" if row.lead_ms is None else f", lead {row.lead_ms:g} ms"
-    return f"{row.workload}, scope {row.scope}{lead}, baseline {comparison.baseline_run or row.baseline}"
+    baseline = row.baseline if comparison.within else comparison.sides[0].label
+    return f"{row.workload}, scope {row.scope}{lead}, baseline {baseline}"
 
 
 def has_results(row: Row) -> bool:
     """Whether there is anything to show in a table; where one of two runs lacks it altogether, a note says so."""
-    return row.baseline_result is not None or row.candidate_result is not None
+    return bool(row.baseline_results or row.candidate_results)
 
 
 def comparison_notes(rows: Sequence[Row]) -> Iterator[str]:

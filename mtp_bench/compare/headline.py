@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mtp_bench.differences import difference, finite
+from mtp_bench.compare.verdicts import difference, finite
 from mtp_bench.results import Result, Run
 
 PREFERRED_LEAD_MS = 1.0
@@ -89,7 +89,7 @@ class _Costs:
                 return "", f"variant {name} has step times that are not finite"
             times.append(result.time)
         # Candidate less baseline: the variant that pays for it is the candidate.
-        found = difference(times[1], times[0], paired=True)
+        found = difference([times[1]], [times[0]], paired=True)
         text = f"{found.ns / 1e3:,.1f} us"
         if found.low is not None and found.high is not None:
             text += f" [{found.low / 1e3:,.1f}, {found.high / 1e3:,.1f}]"

@@ -1,0 +1,109 @@
+"""``--fail-on``: what a comparison must show for a gate to pass, and what it lacks to say so. No torch, no I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from mtp_bench.compare.verdicts import Threshold, judge
+from mtp_bench.errors import InputError, did_you_mean
+
+if TYPE_CHECKING:
+    from mtp_bench.compare.comparison import Row
+
+NAMES = ("slower", "syncs", "values", "unclear")
+_VALUES_RANK = {"equal": 0, "close": 1, "differs": 2, "nan": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One condition. ``slower`` may have a threshold of its own; ``syncs`` may rise by ``allowed``."""
+
+    name: Literal["slower", "syncs", "values", "unclear"]
+    text: str
+    threshold: Threshold | None = None
+    allowed: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Gate:
+        """``slower``, ``slower>2%``, ``slower>50us``, ``syncs``, ``syncs>2``, ``values`` or ``unclear``."""
+        word = text.strip()
+        name, sign, limit = (part.strip() for part in word.partition(">"))
+        if name not in NAMES:
+            raise InputError(f"--fail-on {word!r}: use {', '.join(NAMES)}{did_you_mean(name, NAMES)}")
+        if not sign:
+            return cls(name, word)  # type: ignore[arg-type]
+        if name == "slower":
+            return cls("slower", word, threshold=Threshold.parse(limit, f"--fail-on {word}:"))
+        if name == "syncs" and re.fullmatch(r"\d{1,9}", limit):
+            return cls("syncs", word, allowed=int(limit))
+        right = "a number of syncs a step, as in syncs>2" if name == "syncs" else f"{name} alone, it has no limit"
+        raise InputError(f"--fail-on {word!r}: expected {right}")
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What the gates found: rows that fail, and what they had nothing to judge by."""
+
+    gates: tuple[Gate, ...] = ()
+    failures: tuple[str, ...] = ()
+    undecided: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether every gate holds, and could be judged."""
+        return not self.failures and not self.undecided
+
+
+def parse(texts: Sequence[str]) -> tuple[Gate, ...]:
+    """The gates of ``--fail-on``, each once; InputError for one that does not exist."""
+    return tuple(dict.fromkeys(Gate.parse(text) for text in texts))
+
+
+def apply(gates: Sequence[Gate], rows: Sequence[Row]) -> Judgement:
+    """Hold every row against every gate."""
+    failures: list[str] = []
+    undecided: list[str] = []
+    if gates and not rows:
+        undecided.append("nothing to compare")
+    for row in rows:
+        where = f"{row.candidate} on {row.workload}" + ("" if row.lead_ms is None else f" at lead {row.lead_ms:g} ms")
+        for gate in gates:
+            failures += [f"{gate.text}: {where}: {text}" for text in _fails(gate, row)]
+            undecided += [f"{gate.text}: {where}: {text}" for text in _cannot_tell(gate, row)]
+    return Judgement(tuple(gates), tuple(dict.fromkeys(failures)), tuple(dict.fromkeys(undecided)))
+
+
+def _fails(gate: Gate, row: Row) -> Iterator[str]:
+    if gate.name == "slower" and row.difference is not None:
+        found = judge(row.difference, gate.threshold or row.threshold, row.modelled)
+        if found.verdict == "slower":
+            yield f"slower than {row.baseline} by {row.difference.ns / 1e3:,.1f} us a step ({_percent(row)})"
+    if gate.name == "unclear" and row.verdict == "unclear":
+        yield row.reason
+    before, after = row.syncs
+    if gate.name == "syncs" and before is not None and after is not None and after > before + gate.allowed:
+        yield f"{after} syncs a step, {row.baseline} has {before}"
+    was, now = row.values
+    if gate.name == "values" and was and now and _VALUES_RANK[now] > max(_VALUES_RANK[was], _VALUES_RANK["close"]):
+        yield f"values {now}, those of {row.baseline} {was}"
+
+
+def _cannot_tell(gate: Gate, row: Row) -> Iterator[str]:
+    if gate.name in ("slower", "unclear") and row.verdict == "incomparable":
+        yield row.reason
+    if gate.name == "slower" and row.difference is not None:
+        found = judge(row.difference, gate.threshold or row.threshold, row.modelled)
+        if found.verdict == "unclear":
+            yield found.reason
+    for name, sides in (("syncs", row.syncs), ("values", row.values)):
+        if gate.name == name and None in sides:
+            lacking = [side for side, found in zip((row.baseline, row.candidate), sides, strict=True) if found is None]
+            yield f"no {name} of {' and '.join(lacking)}"
+
+
+def _percent(row: Row) -> str:
+    assert row.difference is not None
+    return f"{(row.difference.ratio - 1) * 100:+.1f} %"
