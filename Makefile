@@ -58,7 +58,7 @@ $(VENV_CUDA)/.ready: constraints.txt
 	test -x $(BIN_CUDA)/python || $(PYTHON) -m venv $(VENV_CUDA)
 	grep -vE '^(torch|megatron-core|mypy|pandas-stubs|ruff)==' constraints.txt > $(VENV_CUDA)/constraints.txt
 	$(BIN_CUDA)/python -m pip install --quiet -c $(VENV_CUDA)/constraints.txt $(PIP_ARGS) torch==$(TORCH_CUDA) \
-		numpy nvtx typer rich pandas pydantic scipy nvidia-ml-py packaging pytest pytest-timeout hypothesis
+		numpy nvtx typer rich pandas pydantic scipy jinja2 nvidia-ml-py packaging pytest pytest-timeout hypothesis
 	$(BIN_CUDA)/python -m pip install --quiet --no-deps $(PIP_ARGS) "$$(grep '^megatron-core==' constraints.txt)"
 	touch $@
 
