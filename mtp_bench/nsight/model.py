@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class RangeName:
+class RangeName(NamedTuple):
     """One NVTX range of a path. ``domain`` is "" for NVTX's default domain."""
 
     domain: str
@@ -27,12 +27,12 @@ class Source:
 class CapturedSync:
     """Syncs of one thread that share range path, API, kind, call site, device and pageability.
 
-    ``range`` is the NVTX path, outermost first. ``api`` is the call that waited, without its version; of a blocking copy
-    that consists of two calls it is the synchronisation, and ``copy_api`` the copy. ``op`` is the innermost PyTorch
-    operator among the ranges. ``stack`` is the call chain where one was recorded, innermost first, ``site`` the frame of
-    it that tells most. ``bytes`` is the sum over the syncs, None where there is no copy. ``copy_ns`` is the part of
-    ``blocked_ns`` that was spent in copy calls. ``device_idle_ns`` is None where the capture ends or begins within the
-    gap; a gap that syncs of a row share counts once.
+    ``range`` is the NVTX path, outermost first. ``api`` is the call that waited, without its version; of a blocking
+    copy that consists of two calls it is the synchronisation, and ``copy_api`` the copy. ``op`` is the innermost
+    PyTorch operator among the ranges. ``stack`` is the call chain where one was recorded, innermost first, ``site`` the
+    frame of it that tells most. ``bytes`` is the sum over the syncs, None where there is no copy. ``copy_ns`` is the
+    part of ``blocked_ns`` that was spent in copy calls. ``device_idle_ns`` is None where the capture does not hold both
+    ends of the gap; a gap that syncs of a row share counts once.
     """
 
     process: int
@@ -87,8 +87,8 @@ class Totals:
     """Sums over a capture.
 
     ``stream_sync``, ``device_sync`` and ``event_sync`` count synchronise calls, and the four of copies count copies, as
-    the capture has them; ``syncs`` counts host syncs, a copy and its synchronisation being one. ``device_idle_ns`` counts
-    a gap that several syncs share once, and is None where the capture shows no device work around any sync.
+    the capture has them; ``syncs`` counts host syncs, a copy and its synchronisation being one. ``device_idle_ns``
+    counts a gap that several syncs share once, and is None where the capture shows no device work around any sync.
     """
 
     stream_sync: int

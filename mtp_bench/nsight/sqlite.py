@@ -1,0 +1,190 @@
+"""An SQLite export of Nsight Systems, open for reading: nothing is written beside it, what it lacks is known."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from mtp_bench.errors import InputError
+from mtp_bench.nsight.text import printable
+
+MAGIC = b"SQLite format 3\0"
+OLDEST, NEWEST = (3, 0), (3, 25)  # export schemas that were tried
+AGAIN = "export it again: nsys export --type sqlite"
+_BUSY_SECONDS = 1.0
+_META_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")
+_MEMORY_PAGES_KIB = 65536
+
+RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
+SYNCHRONIZATION = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
+MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
+MEMSET = "CUPTI_ACTIVITY_KIND_MEMSET"
+KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
+GRAPH_TRACE = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+NVTX = "NVTX_EVENTS"
+STRINGS = "StringIds"
+CALLCHAINS = "CUDA_CALLCHAINS"
+DIAGNOSTICS = "DIAGNOSTIC_EVENT"
+_KNOWN = (RUNTIME, SYNCHRONIZATION, MEMCPY, MEMSET, KERNEL, GRAPH_TRACE, NVTX)
+
+
+class Export:
+    """The tables of one export. Tables exist only where they have rows, and columns differ between versions."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self.path = path
+        self._connection = connection
+        names = self.rows("SELECT name FROM sqlite_master WHERE type = 'table'")
+        self._columns = {name: self._columns_of(name) for (name,) in names if name in _TABLES}
+        self._lacking: dict[str, list[str]] = {}
+        meta: dict[str, str] = {}
+        for table in _META_TABLES:
+            if self.has(table, "name", "value"):
+                meta |= {str(name): str(value) for name, value in self.rows(f"SELECT name, value FROM {table}")}
+        self.tool_version = printable(meta.get("EXPORT_PRODUCT_VERSION", ""))
+        self.schema = printable(meta.get("EXPORT_SCHEMA_VERSION", ""))
+
+    def _columns_of(self, table: str) -> frozenset[str]:
+        return frozenset(row[1] for row in self.rows(f'PRAGMA table_info("{table}")'))
+
+    def rows(self, sql: str, parameters: tuple[Any, ...] = ()) -> Iterator[Any]:
+        """Rows of a query, as they are asked for."""
+        return self._connection.execute(sql, parameters)
+
+    def has(self, table: str, *columns: str) -> bool:
+        """Whether ``table`` is there with all of ``columns``; what a table lacks is kept for :meth:`lacking`."""
+        if table not in self._columns:
+            return False
+        absent = [column for column in columns if column not in self._columns[table]]
+        if absent:
+            self._lacking.setdefault(table, absent)
+        return not absent
+
+    def column(self, table: str, name: str, default: str = "NULL") -> str:
+        """``name`` as SQL, or ``default`` where the table has no such column."""
+        return name if name in self._columns.get(table, ()) else default
+
+    def lacking(self) -> list[str]:
+        """Tables that could not be read for want of columns, a sentence each."""
+        return [f"table {table} has no column {', '.join(columns)}" for table, columns in self._lacking.items()]
+
+    def fill(self, table: str, columns: str, rows: Iterator[tuple[Any, ...]] | list[tuple[Any, ...]]) -> None:
+        """Put ``rows`` into a new temporary table, in memory; its columns together are its key."""
+        names = columns.split(", ")
+        self._connection.execute(f"DROP TABLE IF EXISTS temp.{table}")
+        definition = ", ".join(f"{name} INTEGER NOT NULL" for name in names)
+        self._connection.execute(f"CREATE TEMP TABLE {table} ({definition}, PRIMARY KEY ({columns})) WITHOUT ROWID")
+        marks = ", ".join("?" * len(names))
+        self._connection.executemany(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", rows)
+
+
+_TABLES = frozenset({*_KNOWN, *_META_TABLES, STRINGS, CALLCHAINS, DIAGNOSTICS})
+
+
+@contextmanager
+def open_export(path: Path) -> Iterator[Export]:
+    """Open the export at ``path``.
+
+    Raises:
+        InputError: ``path`` is no SQLite export of a schema known here, or it cannot be read to the end: it is empty,
+            truncated, damaged, encrypted, or another program is writing to it.
+    """
+    name = printable(str(path))
+    header = _header(path, name)
+    try:
+        with closing(sqlite3.connect(_uri(path, header), uri=True, timeout=_BUSY_SECONDS)) as connection:
+            connection.text_factory = _decode
+            connection.execute("PRAGMA temp_store = MEMORY")
+            connection.execute(f"PRAGMA cache_size = -{_MEMORY_PAGES_KIB}")
+            connection.execute("PRAGMA trusted_schema = OFF")
+            export = Export(connection, path)
+            _check_schema(export, name)
+            yield export
+    except sqlite3.Error as error:
+        raise InputError(f"{name}: {_what_is_wrong(error, path)}") from None
+
+
+def is_sqlite(path: Path) -> bool:
+    """Whether the file begins as SQLite's do."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError as error:
+        raise InputError(f"{printable(str(path))}: {error.strerror}") from None
+
+
+def _header(path: Path, name: str) -> bytes:
+    try:
+        with path.open("rb") as file:
+            header = file.read(100)
+        size = path.stat().st_size
+    except OSError as error:
+        raise InputError(f"{name}: {error.strerror}") from None
+    if not size:
+        raise InputError(f"{name}: the file is empty; {AGAIN}")
+    if not header.startswith(MAGIC):
+        raise InputError(f"{name}: not an SQLite file, or an encrypted one; expected an export of Nsight Systems")
+    if len(header) < 100:
+        raise InputError(f"{name}: the file is truncated, it ends within its header; {AGAIN}")
+    page_bytes = int.from_bytes(header[16:18], "big")
+    expected = (65536 if page_bytes == 1 else page_bytes) * int.from_bytes(header[28:32], "big")
+    # The number of pages counts only where the last writer knew of it (bytes 92 to 95 repeat 24 to 27).
+    if header[24:28] == header[92:96] and size < expected and not _pending(path):
+        raise InputError(f"{name}: the file is truncated, it has {size:,} of {expected:,} bytes; {AGAIN}")
+    return header
+
+
+def _pending(path: Path) -> bool:
+    """Whether changes in write-ahead mode wait beside the file."""
+    log = path.with_name(path.name + "-wal")
+    return log.exists() and log.stat().st_size > 0
+
+
+def _uri(path: Path, header: bytes) -> str:
+    """A file in write-ahead mode that is complete is read as immutable: else SQLite would create files beside it."""
+    complete = header[18] == 2 and not _pending(path)
+    return f"file:{quote(str(path.resolve()))}?mode=ro{'&immutable=1' if complete else ''}"
+
+
+def _check_schema(export: Export, name: str) -> None:
+    if not any(export.has(table) for table in (*_KNOWN, *_META_TABLES)):
+        raise InputError(
+            f"{name}: an SQLite file, but not an export of Nsight Systems: it has none of its tables; "
+            f"make one with nsys export --type sqlite"
+        )
+    if export.schema and schema_version(export.schema)[:1] != NEWEST[:1]:
+        raise InputError(
+            f"{name}: export schema {export.schema} is not known; "
+            f"{OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]} are, which nsys 2022.4 to 2026.2 export"
+        )
+
+
+def schema_version(text: str) -> tuple[int, ...]:
+    """``(3, 25, 0)`` for ``"3.25.0"``; empty where it is no version."""
+    parts = text.split(".")
+    return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()
+
+
+def _decode(text: bytes) -> str:
+    return text.decode("utf-8", "replace")
+
+
+def _what_is_wrong(error: sqlite3.Error, path: Path) -> str:
+    """What SQLite's error code means for somebody with a capture."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return "the file is locked: another program is writing to it; try again when it has finished"
+    if code == sqlite3.SQLITE_NOTADB:
+        return "not an SQLite file, or an encrypted one; expected an export of Nsight Systems"
+    if code == sqlite3.SQLITE_CORRUPT:
+        return f"the file is damaged or truncated ({error}); {AGAIN}"
+    if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) and _pending(path):
+        return (
+            f"the newest rows are in {printable(path.name)}-wal, which cannot be read in a folder without write "
+            "permission; copy both files to another folder"
+        )
+    return f"cannot be read: {printable(str(error))}"
