@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
-import shutil
+import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,20 +16,13 @@ from typing import Literal
 
 from mtp_bench import __version__
 from mtp_bench.environment import version
+from mtp_bench.errors import InputError, RunError
 from mtp_bench.megatron import versions as megatron_core
+from mtp_bench.nsight import tool
+from mtp_bench.nsight.trial import require_ranges
 
-# Where NVIDIA's installers put nsys beside PATH.
-_NSYS_PLACES = (
-    "/opt/nvidia/nsight-systems*/*/bin/nsys",
-    "/opt/nvidia/nsight-systems*/bin/nsys",
-    "/opt/nvidia/nsight-compute*/*/host/*/nsys",
-    "/usr/local/cuda*/bin/nsys",
-    "/usr/local/cuda*/nsight-systems*/bin/nsys",
-)
-# From here on the nvtx package asks the tool whether a domain is enabled; nsys 2022.4 and 2023.4 do not answer, and
-# every range is lost.
-_NVTX_ASKS = (0, 2, 12)
-_NSYS_ANSWERS = (2024,)
+_PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
+_SAMPLING = re.compile(r"CPU Profiling Environment \(process-tree\): *(\S.*)")
 
 # PyTorch registers one device for good, so this is tried in a process of its own.
 _SIM_TRIAL = """
@@ -70,6 +64,8 @@ def _guarded(name: str, check: Callable[[], Finding]) -> Finding:
     """What a broken package raises is what there is to say about it."""
     try:
         return check()
+    except (InputError, RunError) as error:
+        return Finding(name, "missing", " ".join(str(error).split()))
     except Exception as error:
         return Finding(name, "missing", f"{type(error).__name__}: {' '.join(str(error).split())}")
 
@@ -119,7 +115,7 @@ def _megatron() -> Finding:
         return Finding("megatron-core", "missing", "not installed: pip install megatron-core")
     path = "process_mtp_loss" if megatron_core.has_process_mtp_loss() else "GPTModel._postprocess"
     text = f"{found}, MTP loss in {path}, {megatron_core.folder()}"
-    if _numbers(found)[:2] >= _IMPORT_TRITON and importlib.util.find_spec("triton") is None:
+    if tool.numbers(found)[:2] >= _IMPORT_TRITON and importlib.util.find_spec("triton") is None:
         missing = "it imports triton, which is not installed: pip install triton"
         return Finding("megatron-core", "limited", f"{text}; no variant can run: {missing}")
     reason = megatron_core.packed_unsupported()
@@ -146,23 +142,55 @@ def _transformer_engine() -> Finding:
 
 
 def _nsys() -> Finding:
-    path = find_nsys()
-    if path is None:
-        return Finding("nsys", "missing", "not on PATH nor in the usual folders: no Nsight Systems profiles")
-    return Finding("nsys", "works", f"{'.'.join(map(str, nsys_version(path))) or 'unknown version'}, {path}")
+    if tool.find() is None:
+        return Finding("nsys", "missing", f"not on PATH nor in the usual folders, so no profiles: {tool.INSTALL}")
+    nsys = tool.installed()
+    return Finding("nsys", "works", f"{tool.numbered(nsys.version) or 'unknown version'}, {nsys.path}")
 
 
 def _nvtx() -> Finding:
     found = version("nvtx")
     if not found:
-        return Finding("nvtx", "missing", "not installed: pip install nvtx, or profiles show no ranges")
-    nsys = find_nsys()
-    nsys_found = nsys_version(nsys) if nsys else ()
-    if _numbers(found) >= _NVTX_ASKS and len(nsys_found) > 1 and nsys_found < _NSYS_ANSWERS:
-        old = ".".join(map(str, nsys_found[:2]))
-        text = f"{found} loses all ranges silently under nsys {old}: use nsys 2024 or later, or nvtx 0.2.11"
-        return Finding("nvtx", "limited", text)
-    return Finding("nvtx", "works", found)
+        return Finding("nvtx", "missing", tool.why_ranges_are_lost(found, ()))
+    why = tool.why_ranges_are_lost(found, tool.installed().version if tool.find() else ())
+    return Finding("nvtx", "limited", why) if why else Finding("nvtx", "works", found)
+
+
+def _of_nsys(name: str, check: Callable[[], Finding]) -> Callable[[], Finding]:
+    return lambda: check() if tool.find() else Finding(name, "missing", "no nsys")
+
+
+def _nsys_options() -> Finding:
+    known = tool.installed().profile_options
+    if not known:
+        return Finding(
+            "nsys options", "limited", "its help does not list them; those that all versions have are passed"
+        )
+    text = f"{len(known)} of nsys profile"
+    if "python-backtrace" not in known:
+        return Finding("nsys options", "limited", f"{text}; without --python-backtrace, so no Python backtraces")
+    return Finding("nsys options", "works", text)
+
+
+def _nsys_ranges() -> Finding:
+    started = time.monotonic()
+    require_ranges(tool.installed())
+    seconds = time.monotonic() - started
+    return Finding("nsys ranges", "works", f"those of a trial came back from a capture, in {seconds:.1f} s")
+
+
+def _perf() -> Finding:
+    """CPU sampling, without which nsys records no Python backtraces; a capture of ranges and CUDA needs no rights."""
+    found = _SAMPLING.search(tool.installed().ask("status", "--environment").stdout)
+    level = _PARANOID.read_text(encoding="ascii").strip() if _PARANOID.is_file() else "unknown"
+    text = f"perf_event_paranoid is {level}"
+    if found and found[1].strip() == "OK":
+        return Finding("perf", "works", f"{text}: CPU sampling is allowed, which Python backtraces need")
+    return Finding(
+        "perf",
+        "limited",
+        f"{text}: no CPU sampling, so no Python backtraces; it must be 2 or less, and perf_event_open allowed",
+    )
 
 
 _CHECKS: tuple[tuple[str, Callable[[], Finding]], ...] = (
@@ -174,26 +202,7 @@ _CHECKS: tuple[tuple[str, Callable[[], Finding]], ...] = (
     ("Transformer Engine", _transformer_engine),
     ("nsys", _nsys),
     ("nvtx", _nvtx),
+    ("nsys options", _of_nsys("nsys options", _nsys_options)),
+    ("nsys ranges", _of_nsys("nsys ranges", _nsys_ranges)),
+    ("perf", _of_nsys("perf", _perf)),
 )
-
-
-def find_nsys() -> str | None:
-    """The ``nsys`` on PATH, else the newest in the usual folders."""
-    on_path = shutil.which("nsys")
-    if on_path:
-        return on_path
-    found = [path for pattern in _NSYS_PLACES for path in Path("/").glob(pattern.removeprefix("/"))]
-    return str(max(found, key=lambda path: _numbers(str(path)))) if found else None
-
-
-def nsys_version(path: str) -> tuple[int, ...]:
-    """The version that ``nsys --version`` prints, () where it does not run."""
-    try:
-        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return ()
-    return _numbers(done.stdout.rpartition("version")[2])[:4]
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(digits) for digits in "".join(c if c.isdigit() else " " for c in text).split())

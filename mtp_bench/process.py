@@ -15,6 +15,7 @@ from mtp_bench.errors import InputError, RunError
 from mtp_bench.job import receive, send
 
 _ERROR_TAIL = 2_000  # characters of a dead worker's output that its result keeps
+_EXIT_SECONDS = 60
 
 
 class WorkerProcess:
@@ -74,6 +75,11 @@ class WorkerProcess:
         self._output.seek(0)
         tail = self._output.read()[-_ERROR_TAIL:].strip()
         return f"{how}; its output ends with:\n{tail}" if tail else how
+
+    def finish(self) -> None:
+        """Let a worker that is done end by itself: Nsight Systems takes what is left from a process as it exits."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_EXIT_SECONDS)
 
     def close(self) -> None:
         """End the worker and what it has started."""

@@ -7,16 +7,24 @@ the process, not per thread, because backward runs on autograd's own threads on 
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
-from typing import Any
+from functools import cache, wraps
+from typing import Any, ParamSpec, TypeVar
 
 DOMAIN = "mtp_bench"
 PHASES = ("forward", "backward", "finalize", "optimizer")
+# Set to cudaProfilerApi, it asks a run to call cudaProfilerStart and cudaProfilerStop around its ranges.
+CAPTURE_VARIABLE = "MTP_BENCH_CAPTURE_RANGE"
+STAGE = "stage: "  # begins the marks that tell in a capture what the steps after them are for
 # Work inside these crosses threads, so NVTX must see start/end (process) ranges, not a push/pop stack.
 _PROCESS_RANGES = frozenset({"run", "step", "backward"})
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _path: list[str] = []
 
@@ -63,6 +71,45 @@ def pop(text: str, handle: Any) -> None:
         nvtx.end_range(handle)
     else:
         nvtx.pop_range(domain=DOMAIN)
+
+
+def steps(function: Callable[P, R], first: int = 10, count: int = 5) -> Callable[P, R]:
+    """The training step ``function``, each call of it a range ``step``, some of them within one range ``run``.
+
+    ``run`` spans the calls ``first`` to ``first + count - 1``, counted from 0, so that ``nsys profile`` with the
+    capture range ``run@mtp_bench`` records these and no warm-up (docs/nsight.md).
+    """
+    if profiled() and _nvtx() is None:
+        warnings.warn("the package nvtx is not installed: no range reaches Nsight Systems", stacklevel=2)
+    calls = 0
+    run: Any = None
+
+    @wraps(function)
+    def step(*args: P.args, **kwargs: P.kwargs) -> R:
+        nonlocal calls, run
+        # Not in the path: it may outlive ranges that the caller has open now.
+        if calls == first and _nvtx() is not None:
+            run = _nvtx().start_range("run", domain=DOMAIN)
+        calls += 1
+        try:
+            with open_range("step"):
+                return function(*args, **kwargs)
+        finally:
+            if calls == first + count and run is not None:
+                _nvtx().end_range(run)
+
+    return step
+
+
+def profiled() -> bool:
+    """Whether Nsight Systems watches this process, or one that started it."""
+    return "NSYS_PROFILING_SESSION_ID" in os.environ
+
+
+def mark(text: str) -> None:
+    """Put ``text`` on the timeline of Nsight Systems, where it watches this process."""
+    if profiled() and _nvtx() is not None:
+        _nvtx().mark(text, domain=DOMAIN)
 
 
 def path() -> tuple[str, ...]:

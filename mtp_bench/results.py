@@ -164,9 +164,9 @@ class Site(_Model):
 
 
 class Syncs(_Model):
-    """The syncs of one step, and whether the detectors agree on their number."""
+    """The syncs of one step, and whether the detectors agree on their number; None for one that could not tell."""
 
-    detectors: dict[str, int]
+    detectors: dict[str, int | None]
     count: int
     blocked_ns: int | None = None
     device_idle_ns: int | None = None
@@ -178,7 +178,7 @@ class Syncs(_Model):
         """Sum ``syncs`` by site; ``detectors`` maps each detector to the number it saw."""
         sites = [Site.of(site) for site in by_site(syncs)]
         return cls(
-            detectors=dict(detectors),
+            detectors={**detectors},
             count=len(syncs),
             blocked_ns=total_known([site.blocked_ns for site in sites]),
             device_idle_ns=total_known([site.device_idle_ns for site in sites]),

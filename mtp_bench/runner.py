@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from mtp_bench import workloads
+from mtp_bench import ranges, workloads
 from mtp_bench.environment import describe as describe_environment
 from mtp_bench.errors import InputError, RunError, readable
 from mtp_bench.job import Job
@@ -71,6 +71,10 @@ def run(
         if chosen is None:
             by_kind = DEFAULT_PROFILES_CUDA if worker.device["kind"] == "cuda" else DEFAULT_PROFILES
             chosen = _load(by_kind, overrides)
+        if trace is not None and ranges.profiled() and not worker.device["modelled"]:
+            raise InputError(
+                "--trace: PyTorch's profiler cannot look where Nsight Systems does; use `mtp-bench run --trace`"
+            )
         job = Job(
             workloads={workload.name: workload.keys() for workload in chosen},
             variants={workload.name: list(names) for workload in chosen},
@@ -92,6 +96,8 @@ def run(
             while not _work(worker, job, record, progress):
                 worker.close()
                 worker = WorkerProcess(device)
+        if ranges.profiled():
+            worker.finish()
     finally:
         worker.close()
     return record.run()

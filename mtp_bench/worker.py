@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from mtp_bench.variants import Variant
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+# Enough for the syncs of a step; a capture of as many as times need would have millions of API calls. The same on all
+# ranks of a job, whose collectives must match.
+_PROFILED_WINDOWS = 5
 
 Send = Callable[[dict[str, Any]], None]
 
@@ -61,6 +64,8 @@ def _serve(messages: IO[str], out: IO[str]) -> None:
     request = receive(messages)
     assert request is not None
     device = resolve(request["device"])
+    if _asks_for_profiler_api() and device.modelled:
+        raise InputError(f"--capture-range cudaProfilerApi: {device.spec} makes no CUDA call; use --capture-range nvtx")
     send(
         out,
         {
@@ -81,13 +86,32 @@ def _serve(messages: IO[str], out: IO[str]) -> None:
 
     with device.session(), isolated_state(device):
         loaded, warnings = _load(job, tell)
-        with ranges.open_range("run"):
+        with _profiler_api(), ranges.open_range("run"):
             for name, keys in job.workloads.items():
                 workload = Workload.from_dict(name, keys)
                 with ranges.open_range(f"workload:{name}"):
                     chosen = [loaded[variant] for variant in job.variants[name]]
                     WorkloadMeasurement(job, device, workload, tell, warnings).run(chosen)
     tell({"event": "done"})
+
+
+def _asks_for_profiler_api() -> bool:
+    return os.environ.get(ranges.CAPTURE_VARIABLE) == "cudaProfilerApi"
+
+
+@contextmanager
+def _profiler_api() -> Iterator[None]:
+    """Between cudaProfilerStart and cudaProfilerStop, where Nsight Systems captures what lies between them."""
+    if not _asks_for_profiler_api():
+        yield
+        return
+    import torch
+
+    torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
 
 
 def _load(job: Job, tell: Send) -> tuple[dict[str, Variant], list[str]]:
@@ -252,6 +276,8 @@ class WorkloadMeasurement:
 
         if self.device.modelled:  # the model has no noise: one window says all
             policy = Policy(min_windows=1, max_seconds=0.0, seed=self.job.seed)
+        elif ranges.profiled():
+            policy = Policy(min_windows=_PROFILED_WINDOWS, max_seconds=0.0, seed=self.job.seed)
         else:
             policy = Policy(max_seconds=self.job.max_seconds, seed=self.job.seed)
         timers = {name: timer(name, step) for name, step in steps.items()}
@@ -274,6 +300,7 @@ class WorkloadMeasurement:
             yield
 
     def _stage(self, variant: Any, stage: str) -> None:
+        ranges.mark(f"{ranges.STAGE}{stage}")
         self.tell(self._event(variant, event="stage", stage=stage))
 
     def _event(self, variant: Any, event: str = "ended", **more: Any) -> dict[str, Any]:
@@ -335,7 +362,7 @@ def _time_columns(samples: Samples, modelled: bool) -> dict[str, Any]:
     windows = samples.windows
     return {
         "modelled": modelled,
-        "profiled": "NSYS_PROFILING_SESSION_ID" in os.environ,
+        "profiled": ranges.profiled(),
         "step_ns": [window.step_ns for window in windows],
         "round": samples.rounds,
         "host_ns": [window.host_ns for window in windows],

@@ -85,16 +85,20 @@ def run(
             if kept:
                 say(kept)
             raise
-    report = folder.write_report(found)
+    show_run(found, folder.write_report(found), as_json)
+
+
+def show_run(run: Run, report: Path, as_json: bool) -> None:
+    """Print what a run found, and exit with 1 where a variant failed."""
     if as_json:
-        sys.stdout.write(found.to_json())
+        sys.stdout.write(run.to_json())
     else:
         from mtp_bench.report.terminal import run_report
 
-        print_report(lambda width: run_report(found, width))
+        print_report(lambda width: run_report(run, width))
         print(f"\nreport: {report}")
-    if any(result.status == "failed" for result in found.results):
-        say("error: " + _failures(found))
+    if any(result.status == "failed" for result in run.results):
+        say("error: " + _failures(run))
         raise typer.Exit(FAILED)
 
 

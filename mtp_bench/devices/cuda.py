@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import statistics
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any
 
 import torch
 
+from mtp_bench import ranges
 from mtp_bench.devices.interface import GraphCapture, Observation, Step, Window
 from mtp_bench.devices.nvml import Nvml
 from mtp_bench.errors import InputError
@@ -32,14 +34,19 @@ class CudaDevice:
     spec: str = field(init=False)
     modelled: bool = field(default=False, init=False)
     detectors: tuple[str, ...] = field(default=("torch",), init=False)
-    detectors_linger: bool = field(default=True, init=False)
+    detectors_linger: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.spec = f"cuda:{self.index}"
+        # Nsight Systems captures one process and sees what the callbacks see, so they stay off under it.
+        self.detectors_linger = not ranges.profiled()
 
     @classmethod
     def from_spec(cls, rest: str) -> CudaDevice:
-        """Return the GPU that ``cuda:rest`` names, 0 where ``rest`` is empty. InputError where there is none."""
+        """Return the GPU that ``cuda:rest`` names. InputError where there is none.
+
+        Where ``rest`` is empty it is torchrun's ``LOCAL_RANK``, or 0 outside torchrun or where each rank sees one GPU.
+        """
         spec = f"cuda:{rest}" if rest else "cuda"
         if not torch.cuda.is_available():
             why = "this PyTorch is a CPU build" if torch.version.cuda is None else "check `nvidia-smi` and its driver"
@@ -50,7 +57,7 @@ class CudaDevice:
         if not (rest or "0").isdecimal() or int(rest or 0) >= count:
             known = "cuda:0" if count == 1 else f"cuda:0 to cuda:{count - 1}"
             raise InputError(f"--device {spec}: no such GPU; PyTorch sees {known}")
-        return cls(int(rest or 0))
+        return cls(int(rest) if rest else _local_rank() % count)
 
     @property
     def torch_device(self) -> torch.device:
@@ -107,7 +114,7 @@ class CudaDevice:
     def observe(self, step: Step, lead_ms: float = 0.0) -> Observation:
         """Run ``step`` once and record its syncs; nothing is timed here, since the detector slows the host."""
         self._queue(lead_ms)
-        with TorchRecorder(callbacks=True).recording() as recorder:
+        with TorchRecorder(callbacks=self.detectors_linger).recording() as recorder:
             step()
         torch.cuda.synchronize()
         return Observation(tuple(recorder.syncs), recorder.ops)
@@ -250,6 +257,11 @@ class CudaDevice:
         one = torch.zeros(1, device=self.torch_device)
         with torch.cuda.graph(torch.cuda.CUDAGraph(), stream=self._capture_stream):
             one.zero_()
+
+
+def _local_rank() -> int:
+    rank = os.environ.get("LOCAL_RANK", "")
+    return int(rank) if rank.isdecimal() else 0
 
 
 def _refusal(error: Exception, syncs: list[Sync]) -> GraphCapture:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from mtp_bench.compare.headline import preferred_lead
 from mtp_bench.compare.pairs import baseline_variant
 from mtp_bench.compare.verdicts import Difference, difference, finite, median_ns
-from mtp_bench.report.words import NONE, plural
+from mtp_bench.report.words import NONE, microseconds, plural
 from mtp_bench.results import Result, Run
 
 # An idle GPU reaches what it is given after some 10 us; more than this is work that was queued before.
@@ -241,8 +241,16 @@ def _notes_of(result: Result) -> list[str]:
     if result.numerics and result.numerics.head_gradient == "detached":
         notes.append("the MTP loss does not train the output layer")
     if result.syncs and not result.syncs.agreed:
-        seen = ", ".join(f"{name} {count}" for name, count in result.syncs.detectors.items())
+        seen = ", ".join(f"{name} {count}" for name, count in result.syncs.detectors.items() if count is not None)
         notes.append(f"the detectors disagree: {seen}")
+    by_nsys = result.syncs.detectors.get("nsys") if result.syncs else None
+    if result.syncs and by_nsys is not None:
+        blocked, idle = microseconds(result.syncs.blocked_ns), microseconds(result.syncs.device_idle_ns)
+        notes.append(
+            f"nsys: {plural(by_nsys, 'sync')} a step, the host blocked {blocked} us, the device idle {idle} us"
+        )
+    if result.time and result.time.profiled and not result.time.modelled:
+        notes.append("timed under Nsight Systems, which slows the host: no times to compare with those of other runs")
     capture = result.graph_capture
     if capture and not capture.possible and not (result.syncs and result.syncs.count):
         where = f" at {capture.site.file}:{capture.site.line}" if capture.site else ""

@@ -39,6 +39,9 @@ def test_doctor_says_everything_and_exits_with_0():
         "Transformer Engine",
         "nsys",
         "nvtx",
+        "nsys options",
+        "nsys ranges",
+        "perf",
     ]
     assert [line[:18].strip() for line in done.stdout.splitlines()] == names
 
