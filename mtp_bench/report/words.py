@@ -160,6 +160,16 @@ def _who(found: Mapping[str, list[float | None]], everywhere: Mapping[str, list[
     return "; ".join(f"{', '.join(candidates)}{where}" for where, candidates in by_leads.items())
 
 
+def who_at(found: Mapping[str, Sequence[float | None]], everywhere: Mapping[str, Sequence[float | None]]) -> str:
+    """Names, with their leads in ms where it is not so at all of them: ``a, b; c at 1 ms lead``."""
+    by_leads: dict[str, list[str]] = {}
+    for name, leads in found.items():
+        known = [f"{lead:g}" for lead in dict.fromkeys(leads) if lead is not None]
+        some = known and set(leads) < set(everywhere.get(name, leads))
+        by_leads.setdefault(f" at {' and '.join(known)} ms lead" if some else "", []).append(name)
+    return "; ".join(f"{', '.join(names)}{where}" for where, names in by_leads.items())
+
+
 def change(before: str, after: str) -> str:
     """``before > after``, or the value alone where nothing changed."""
     return after if before == after else f"{before} > {after}"
