@@ -288,9 +288,9 @@ class WorkloadMeasurement:
             policy,
             on_window=lambda name, _: self._stage(by_name[name], f"time at lead {lead_ms:g} ms"),
         )
-        if self.device.modelled:
-            for measured in samples.values():
-                measured.stop_reason = "modelled"
+        fixed = "modelled" if self.device.modelled else "profiled" if ranges.profiled() else ""
+        for measured in samples.values():
+            measured.stop_reason = fixed or measured.stop_reason
         return samples
 
     @contextmanager

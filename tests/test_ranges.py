@@ -76,6 +76,15 @@ def nvtx(monkeypatch):
     ranges._nvtx.cache_clear()
 
 
+def test_marks_are_put_on_the_timeline_where_nsight_systems_watches(nvtx, monkeypatch):
+    nvtx.mark = lambda text, domain: nvtx.calls.append(("mark", text, domain))
+    monkeypatch.delenv("NSYS_PROFILING_SESSION_ID", raising=False)
+    ranges.mark("stage: values")
+    monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "105378")
+    ranges.mark("stage: syncs")
+    assert nvtx.calls == [("mark", "stage: syncs", "mtp_bench")]
+
+
 @pytest.fixture
 def sim():
     device = SimDevice.from_spec("h100")
@@ -89,6 +98,35 @@ def nested(text, *inside):
 
 def crossing_threads(text, *inside):
     return [("start", text, "mtp_bench"), *itertools.chain(*inside), ("end", text, "mtp_bench")]
+
+
+def test_the_steps_of_a_training_script(nvtx):
+    """Each call is a step, some calls are within one range to capture; what is passed, returned and raised stays."""
+
+    def train_step(batch, *, scale):
+        nvtx.calls.append(batch)
+        return 1 / batch * scale
+
+    step = ranges.steps(train_step, first=1, count=2)
+    assert (step.__name__, [step(batch, scale=2) for batch in (4, 2)]) == ("train_step", [0.5, 1.0])
+    with pytest.raises(ZeroDivisionError):
+        step(0, scale=2)
+    step(1, scale=2)
+    assert nvtx.calls == [
+        *crossing_threads("step", [4]),
+        *crossing_threads("run", crossing_threads("step", [2]), crossing_threads("step", [0])),
+        *crossing_threads("step", [1]),
+    ]
+    assert ranges.path() == ()
+
+
+def test_without_nvtx_a_training_script_runs_and_hears_of_it_under_nsight_systems(monkeypatch):
+    monkeypatch.setattr(ranges, "_nvtx", lambda: None)
+    monkeypatch.delenv("NSYS_PROFILING_SESSION_ID", raising=False)
+    assert ranges.steps(lambda: 7, first=0)() == 7
+    monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "105378")
+    with pytest.warns(UserWarning, match="nvtx is not installed: no range reaches Nsight Systems"):
+        assert ranges.steps(lambda: 7, first=0)() == 7
 
 
 MTP_LOSS = nested("mtp_loss", nested("depth:1"), nested("depth:2"))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from mtp_bench.cli.app import app, command
+from mtp_bench.cli.app import app, command, numbers
 from mtp_bench.cli.run import show_run
 from mtp_bench.errors import InputError, RunError
 from mtp_bench.streams import say
@@ -71,6 +71,7 @@ def profile(
 
     # The parser of run says what is wrong with its options before anything starts.
     asked = _run_command().make_context("profile", list(context.args), parent=context.parent).params
+    numbers(asked["lead"])
     if read is not None:
         _show(read, None, asked["as_json"])
         return
@@ -112,6 +113,7 @@ def _profile(planned: Plan, capture_range: CaptureRange, as_json: bool) -> None:
         if ending.stopped is not None:
             say(f"kept the results in {planned.folder}")
             raise ending.stopped
+    ending.require_end()
 
 
 def _show(folder: Path, nsys: Nsys | None, as_json: bool, command_line: str | None = None) -> None:

@@ -19,6 +19,7 @@ from mtp_bench.nsight.steps import read_steps
 from mtp_bench.nsight.tool import Nsys, first_words
 from mtp_bench.ranges import profiled
 from mtp_bench.results import FILE_NAME, Run, load_run, require_writable
+from mtp_bench.signals import Stopped
 
 LOG_NAME = "nsys.log"
 
@@ -48,15 +49,20 @@ class Ending:
         return [line.removeprefix("error: ") for line in self.lines if line.startswith("error: ")]
 
     def require_results(self, nsys: Nsys) -> None:
-        """Raise what ended the run where it has no result: InputError or RunError, or KeyboardInterrupt."""
-        if self.has_results:
-            return
+        """Raise what ended the run where it has no result."""
+        if not self.has_results:
+            self.require_end()
+            words = first_words("\n".join(self.lines)) or "nothing"
+            raise RunError(f"{nsys.name} ended with exit code {self.code} before any result; it said: {words}")
+
+    def require_end(self) -> None:
+        """Raise what ended the run before its own end: KeyboardInterrupt, or InputError or RunError."""
         if self.stopped is not None:
             raise self.stopped
-        if self.errors:
+        if self.code - 128 in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # something else has told it to stop
+            raise Stopped(self.code - 128)
+        if self.code and self.errors:
             raise (InputError if self.code == 2 else RunError)(self.errors[-1])
-        words = first_words("\n".join(self.lines)) or "nothing"
-        raise RunError(f"{nsys.name} ended with exit code {self.code} before any result; it said: {words}")
 
 
 def plan(
