@@ -23,7 +23,6 @@ from mtp_bench.report.words import environment_line, who_at
 from mtp_bench.results import Numerics, Result, Run
 
 _VALUES_RANK = {"equal": 0, "close": 0, "differs": 1, "nan": 2}
-_KNOWN_VERSION = "mtp-bench"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +36,16 @@ class CautionView:
 
 @dataclass(frozen=True, slots=True)
 class TableView:
-    """The rows of one table: one lead of one group."""
+    """The rows of one table: of one lead of a group, or of several at which all figures are the same."""
 
     heading: str
-    lead_ms: float | None
-    rows: tuple[Row, ...]
+    leads_ms: tuple[float, ...]
+    rows: tuple[Row, ...]  # at the first of the leads
+
+    @property
+    def leads(self) -> str:
+        """``lead 1 ms``, ``leads 0, 1 and 10 ms``."""
+        return _leads(self.leads_ms)
 
     @property
     def modelled(self) -> bool:
@@ -56,6 +60,7 @@ class GroupView:
     heading: str
     workload: str
     scope: str
+    harness: str  # of scope "step", where all rows have one; else ""
     baseline: str
     tables: tuple[TableView, ...]
     notes: tuple[str, ...]  # "boundary_roll, host_lens: faster: why"
@@ -204,21 +209,39 @@ def _group(comparison: Comparison, rows: Sequence[Row]) -> GroupView:
     first = rows[0]
     shown = [row for row in rows if _has_results(row)]
     baseline = _baseline(comparison, first)
-    heading = f"{first.workload}, scope {first.scope}{_harness(shown)}"
-    tables = []
-    for lead_ms in dict.fromkeys(row.lead_ms for row in shown):
-        lead = "" if lead_ms is None else f", lead {lead_ms:g} ms"
-        of_lead = tuple(row for row in shown if row.lead_ms == lead_ms)
-        tables.append(TableView(f"{heading}{lead}, baseline {baseline}", lead_ms, of_lead))
-    return GroupView(
-        f"{heading}, baseline {baseline}", first.workload, first.scope, baseline, tuple(tables), tuple(_notes(rows))
+    harness = _harness(shown)
+    heading = f"{first.workload}, scope {first.scope}{f', harness {harness}' if harness else ''}"
+    tables = tuple(
+        TableView(f"{heading}, {_leads(leads_ms)}, baseline {baseline}", leads_ms, of_lead)
+        for leads_ms, of_lead in _by_lead(shown)
     )
+    return GroupView(
+        f"{heading}, baseline {baseline}", first.workload, first.scope, harness, baseline, tables, tuple(_notes(rows))
+    )
+
+
+def _by_lead(rows: Sequence[Row]) -> Iterator[tuple[tuple[float, ...], tuple[Row, ...]]]:
+    """The rows of every lead; leads whose rows show the same figures together, as a model has them."""
+    leads = dict.fromkeys(row.lead_ms for row in rows if row.lead_ms is not None)
+    found: dict[object, list[float]] = {}
+    for lead_ms in leads:
+        of_lead = [row for row in rows if row.lead_ms == lead_ms]
+        figures = [(r.candidate, r.finding, r.difference, r.syncs, r.values, r.ops, r.peak_bytes) for r in of_lead]
+        alike = all(row.modelled for row in of_lead)
+        found.setdefault(tuple(figures) if alike else lead_ms, []).append(lead_ms)
+    for leads_ms in found.values():
+        yield tuple(leads_ms), tuple(row for row in rows if row.lead_ms == leads_ms[0])
+
+
+def _leads(leads_ms: Sequence[float]) -> str:
+    *first, last = (f"{lead:g}" for lead in leads_ms)
+    return f"leads {', '.join(first)} and {last} ms" if first else f"lead {last} ms"
 
 
 def _harness(rows: Sequence[Row]) -> str:
     """The harness of scope ``step``, where all rows have one."""
     found = {r.harness for row in rows for r in (*row.baseline_results, *row.candidate_results) if r.scope == "step"}
-    return f", harness {found.pop()}" if len(found) == 1 else ""
+    return found.pop() if len(found) == 1 else ""
 
 
 def _notes(rows: Sequence[Row]) -> Iterator[str]:
@@ -339,5 +362,10 @@ class _RunNames:
 
 
 def _run(side: str, label: str, run: Run) -> RunView:
-    version = run.environment.packages.get(_KNOWN_VERSION, "")
-    return RunView(side, label, run.command, environment_line(run), run.created_at, run.seed, version)
+    environment = run.environment
+    device = f"{environment.device.name} ({'modelled' if environment.device.modelled else 'measured'})"
+    variables = [f"{name}={value}" for name, value in environment.cuda_env.items()]
+    machine = ", ".join([device, environment_line(run), *variables])
+    return RunView(
+        side, label, run.command, machine, run.created_at, run.seed, environment.packages.get("mtp-bench", "")
+    )

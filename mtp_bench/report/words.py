@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
-from mtp_bench.compare import Comparison, Difference, Row
+from mtp_bench.compare import Difference
 from mtp_bench.results import DeviceInfo, Run
 
+T = TypeVar("T")
+
 NONE = "-"
+FROM_PYTHON = "mtp_bench.run(...) from Python"  # the command of a run that has none
 HOST_LEGEND = (
     "host: what the host takes to enqueue a step, waits included; "
     "ahead: how far it is ahead of the device when a step begins"
@@ -107,59 +110,6 @@ def environment_line(run: Run) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def comparison_groups(comparison: Comparison) -> list[list[Row]]:
-    """The rows of a comparison by workload, scope and baseline."""
-    groups: dict[tuple[str, str, str], list[Row]] = {}
-    for row in comparison.rows:
-        groups.setdefault(
-            (row.workload, row.scope, row.baseline if comparison.within else comparison.sides[0].label), []
-        ).append(row)
-    return list(groups.values())
-
-
-def comparison_heading(comparison: Comparison, row: Row) -> str:
-    """What a table of rows like ``row`` is about."""
-    lead = "" if row.lead_ms is None else f", lead {row.lead_ms:g} ms"
-    baseline = row.baseline if comparison.within else comparison.sides[0].label
-    return f"{row.workload}, scope {row.scope}{lead}, baseline {baseline}"
-
-
-def has_results(row: Row) -> bool:
-    """Whether there is anything to show in a table; where one of two runs lacks it altogether, a note says so."""
-    return bool(row.baseline_results or row.candidate_results)
-
-
-def comparison_notes(rows: Sequence[Row]) -> Iterator[str]:
-    """Why rows of one workload have no verdict, and the lines whose syncs changed: each once, with whom it concerns."""
-    said: dict[str, dict[str, list[float | None]]] = {}
-    everywhere: dict[str, list[float | None]] = {}
-    for row in rows:
-        if has_results(row):
-            everywhere.setdefault(row.candidate, []).append(row.lead_ms)
-        for text in _notes_of(row):
-            said.setdefault(text, {}).setdefault(row.candidate, []).append(row.lead_ms)
-    for text, found in said.items():
-        yield f"{'all' if found == everywhere and len(found) > 1 else _who(found, everywhere)}: {text}"
-
-
-def _notes_of(row: Row) -> Iterator[str]:
-    if row.reason and row.verdict in ("incomparable", "unclear"):
-        yield f"{row.verdict}: {row.reason}"
-    for word, changes in (("more", row.added), ("fewer", row.removed)):
-        for change in changes:
-            yield f"{abs(change.count)} {word} at {change.file}:{change.line}: {change.code}"
-
-
-def _who(found: Mapping[str, list[float | None]], everywhere: Mapping[str, list[float | None]]) -> str:
-    """The candidates, with their leads where it is not so at all of them."""
-    by_leads: dict[str, list[str]] = {}
-    for candidate, leads in found.items():
-        named = ", ".join(f"{lead:g}" for lead in leads if lead is not None)
-        where = "" if leads == everywhere.get(candidate, leads) else f" at lead {named} ms"
-        by_leads.setdefault(where, []).append(candidate)
-    return "; ".join(f"{', '.join(candidates)}{where}" for where, candidates in by_leads.items())
-
-
 def who_at(found: Mapping[str, Sequence[float | None]], everywhere: Mapping[str, Sequence[float | None]]) -> str:
     """Names, with their leads in ms where it is not so at all of them: ``a, b; c at 1 ms lead``."""
     by_leads: dict[str, list[str]] = {}
@@ -173,3 +123,24 @@ def who_at(found: Mapping[str, Sequence[float | None]], everywhere: Mapping[str,
 def change(before: str, after: str) -> str:
     """``before > after``, or the value alone where nothing changed."""
     return after if before == after else f"{before} > {after}"
+
+
+def known_change(sides: tuple[T | None, T | None], say: Callable[[T], str] = str) -> str:
+    """:func:`change` of two sides, ``-`` for one that is not known."""
+    before, after = (NONE if side is None else say(side) for side in sides)
+    return change(before, after)
+
+
+def mebibytes(size: int) -> str:
+    """``1,024.0 MiB``."""
+    return f"{size / 2**20:,.1f} MiB"
+
+
+def probability(p: float | None) -> str:
+    """A p value to three decimals."""
+    return NONE if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def significant(value: float | None, digits: int = 4) -> str:
+    """A number of any size, ``nan`` and ``inf`` by name."""
+    return NONE if value is None else f"{value:.{digits}g}"
