@@ -1,4 +1,4 @@
-"""The folder of a run: how it is named, and ``report.md`` beside ``run.json``."""
+"""The folder of a run: how it is named, and its reports beside ``run.json``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from mtp_bench.errors import InputError
 from mtp_bench.results import FILE_NAME, Run, load_run
 
-REPORT_NAME = "report.md"
+REPORT_NAME, PAGE_NAME = "report.md", "report.html"
 
 
 class RunFolder:
@@ -36,7 +36,7 @@ class RunFolder:
         return load_run(self.path)
 
     def keep(self) -> str:
-        """After an interruption, write the report of what ``run.json`` holds already. Return what to say, if any."""
+        """After an interruption, write the reports of what ``run.json`` holds already. Return what to say, if any."""
         run = self.what_is_done()
         if run is None:
             return ""
@@ -49,19 +49,20 @@ class RunFolder:
         return file.stat().st_mtime_ns if file.is_file() else None
 
     def write_report(self, run: Run) -> Path:
-        """Write the report of ``run`` into the folder, which the run has named by now; return its path."""
+        """Write the reports of ``run`` into the folder, which the run has named by now; return the path of one."""
         assert self.path is not None
         return write_report(run, self.path)
 
 
 def write_report(run: Run, folder: Path) -> Path:
-    """Write ``report.md`` of ``run`` into ``folder``; InputError where that cannot be."""
-    from mtp_bench.report.markdown import run_report
+    """Write ``report.md`` and ``report.html`` of ``run`` into ``folder``; InputError where that cannot be."""
+    from mtp_bench.report import html, markdown
 
-    path = folder / REPORT_NAME
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(run_report(run), encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}; choose another folder with --out") from None
-    return path
+    for name, render in ((REPORT_NAME, markdown.run_report), (PAGE_NAME, html.run_report)):
+        path = folder / name
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            path.write_text(render(run), encoding="utf-8", errors="backslashreplace")
+        except OSError as error:
+            raise InputError(f"cannot write {path}: {error.strerror}; choose another folder with --out") from None
+    return folder / REPORT_NAME

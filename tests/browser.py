@@ -148,11 +148,9 @@ class Page:
         """Set the size of the window in CSS pixels."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 
-    def media(self, scheme: str = "light", kind: str = "screen") -> None:
-        """Prefer the ``light`` or ``dark`` scheme, on a ``screen`` or in ``print``."""
-        self.call(
-            "Emulation.setEmulatedMedia", media=kind, features=[{"name": "prefers-color-scheme", "value": scheme}]
-        )
+    def prefer(self, scheme: str) -> None:
+        """Prefer the ``light`` or the ``dark`` scheme."""
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def evaluate(self, expression: str) -> Any:
         """The value of a JavaScript expression, awaited; it runs whether or not the page's own scripts may."""

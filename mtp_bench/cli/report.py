@@ -14,7 +14,9 @@ from mtp_bench.cli.app import app, command, print_report
 @command
 def report(
     run: Annotated[str, typer.Argument(metavar="RUN", help="run.json, or the folder that holds it.")],
-    out: Annotated[Path | None, typer.Option(help="Folder for report.md. Default: where the run is.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for report.md and report.html. Default: where the run is.")
+    ] = None,
 ) -> None:
     """Make the reports of a run again."""
     from mtp_bench.report.terminal import run_report

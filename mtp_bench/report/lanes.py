@@ -1,13 +1,14 @@
-"""A chart of lanes, one below the other, by altair and vl-convert: what all pictures of the HTML report are.
+"""Charts of lanes, one below the other, by altair and vl-convert: what all pictures of the HTML report are.
 
-Layout depends on no font, so that a picture is the same on every machine. Colours are the light ones of ``PALETTE``;
-the page's style sheet puts the dark ones in their place.
+A ``Drawing`` says how a kind of chart looks, once, since altair takes some 50 ms for it; ``Lanes`` are the data of one
+chart. Layout depends on no font, so that a picture is the same on every machine. Colours are the light ones of
+``PALETTE``; the page's style sheet puts the dark ones in their place.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from rich.cells import cell_len
@@ -32,11 +33,13 @@ PALETTE: Mapping[str, tuple[str, str]] = {
     "clock": ("#8a4b08", "#e0a05c"),
     "throttled": ("#b3261f", "#ff8f86"),
 }
-_CHARTS = 5  # of one kind, unless there are more lanes than they hold: each costs Vega some 30 ms
+PLOT_WIDTH = 420
+_CHARTS = 9  # of one kind, as many as a default run has tables; with more lanes more, since each holds _LANES at most
 _LANES = 40  # in one chart, so that it fits a printed page
-_LABEL_WIDTH, _PLOT_WIDTH, _REMARK_WIDTH = 236, 420, 164
-_AXIS_HEIGHT = 52
+_LABEL_WIDTH, _REMARK_WIDTH, _AXIS_HEIGHT = 236, 164, 52
 _LABEL_CELLS = 36
+
+Domain = tuple[float, float]
 
 
 class Lane(Protocol):
@@ -65,21 +68,19 @@ def chunks(lanes: Sequence[L]) -> Iterator[Sequence[L]]:
             begun = index
 
 
-class LaneChart(Generic[L]):
-    """Lanes from top to bottom: a name on the left, a remark on the right, marks between them.
+class Lanes(Generic[L]):
+    """The data of one chart by the name of their layer: lanes from top to bottom, headed by their group."""
 
-    ``add`` collects data by the name of a layer, ``draw`` takes the layers, ``svg`` makes the picture.
-    """
-
-    def __init__(self, lanes: Sequence[L], height: int) -> None:
+    def __init__(self, lanes: Sequence[L], domain: Domain) -> None:
         self.lanes: list[tuple[float, L]] = []  # with the middle of the lane
-        self._height = height
-        self._data: dict[str, list[dict[str, float | str | None]]] = {"one": [{"x": 1.0}]}
-        self._count = 0
+        self.domain = domain
+        self.count = 0
+        self.data: dict[str, list[dict[str, float | str]]] = {}
         for index, lane in enumerate(lanes):
             if index == 0 or lane.group != lanes[index - 1].group:
                 self.add("groups", y=self._next(), text=_cut(lane.group, 3 * _LABEL_CELLS))
             self.lanes.append((self._next(), lane))
+            self.add("lanes", x=1.0, top=self.count - 1, bottom=self.count)
 
     @property
     def names(self) -> str:
@@ -87,22 +88,14 @@ class LaneChart(Generic[L]):
         groups = dict.fromkeys(lane.group for _, lane in self.lanes)
         return f"{plural(len(self.lanes), 'row')} of {inert('; '.join(groups), 300)}"
 
-    @property
-    def y(self) -> Any:
-        """The channel that places a mark in its lane."""
-        import altair as alt
-
-        return alt.Y("y:Q", scale=alt.Scale(domain=[self._count, 0], nice=False, zero=False), axis=None)
-
-    def add(self, layer: str, **values: float | str | None) -> None:
+    def add(self, layer: str, **values: float | str) -> None:
         """One more datum of a layer."""
-        self._data.setdefault(layer, []).append(values)
+        self.data.setdefault(layer, []).append(values)
 
-    def tick(self, layer: str, x: float, y: float, **values: float | str) -> None:
-        """One more upright stroke of a path."""
-        self.add(layer, x=x, y=y - 0.3, **values)
-        self.add(layer, x=x, y=y + 0.3, **values)
-        self.add(layer, x=None, y=None, **values)
+    def path(self, layer: str, y: float, d: str, **values: str) -> None:
+        """A path whose coordinates are pixels, from the left edge and the middle of the lane."""
+        if d:
+            self.add(layer, y=y, d=d, **values)
 
     def name(self, y: float, name: str, *remarks: str) -> None:
         """Write a lane's name and its remarks, one below the other."""
@@ -110,60 +103,68 @@ class LaneChart(Generic[L]):
         for index, remark in enumerate(remarks):
             self.add("remarks", y=y + (index - (len(remarks) - 1) / 2) * 0.38, text=remark)
 
-    def layer(self, name: str) -> Any:
-        """The chart of what was added to a layer, still without a mark."""
+    def pixel(self, x: float) -> float:
+        """Where ``x`` stands; what lies outside the domain stands at its end."""
+        low, high = self.domain
+        return PLOT_WIDTH * min(1.0, max(0.0, (x - low) / (high - low)))
+
+    def _next(self) -> float:
+        self.count += 1
+        return self.count - 0.5
+
+
+class Drawing:
+    """A kind of chart: its layers of marks, the names on the left and the remarks on the right of ``lane_height``."""
+
+    def __init__(self, layers: Sequence[Any], lane_height: int) -> None:
         import altair as alt
-
-        return alt.Chart(alt.NamedData(name))
-
-    def path(self, name: str, **style: Any) -> Any:
-        """A layer whose data are a path a lane and side, broken where a datum has no ``y``."""
-        import altair as alt
-
-        self._data.setdefault(name, [])
-        for index, datum in enumerate(self._data[name]):
-            datum["order"] = index
-        marked = self.layer(name).mark_line(invalid="break-paths-show-domains", strokeWidth=1, **style)
-        return marked.encode(y=self.y, order=alt.Order("order:Q"), detail=alt.Detail("lane:N"))
-
-    def one(self, x: Any) -> Any:
-        """The layer of a line at 1, where candidate and baseline are the same."""
-        return self.layer("one").mark_rule(color=PALETTE["muted"][0]).encode(x=x)
-
-    def svg(self, layers: Sequence[Any], label: str) -> str:
-        """The picture; ``label`` is its text alternative."""
-        import altair as alt
-        import vl_convert
 
         ink, muted = PALETTE["ink"][0], PALETTE["muted"][0]
         texts = [
-            self._text("groups", ink, fontWeight="bold", align="left", x=-_LABEL_WIDTH),
-            self._text("names", ink, align="right", x=-10),
-            self._text("remarks", muted, align="left", x=_PLOT_WIDTH + 10),
+            _text("groups", ink, -_LABEL_WIDTH, fontWeight="bold", align="left"),
+            _text("names", ink, -10, align="right"),
+            _text("remarks", muted, PLOT_WIDTH + 10, align="left"),
         ]
         chart = alt.layer(*layers, *texts).properties(
-            width=_PLOT_WIDTH,
-            height=self._count * self._height,
+            width=PLOT_WIDTH,
             padding={"left": _LABEL_WIDTH + 4, "right": _REMARK_WIDTH, "top": 2, "bottom": _AXIS_HEIGHT},
             autosize=alt.AutoSizeParams(type="none"),
         )
-        spec = chart.configure(background="transparent", aria=False).configure_view(stroke=None).to_dict(validate=False)
-        spec["datasets"] = self._data  # altair would check every datum against its schema: seconds for 10,000 samples
+        configured = chart.configure(background="transparent", aria=False).configure_view(stroke=None)
+        self._spec: dict[str, Any] = configured.to_dict(validate=False)
+        self._lane_height = lane_height
+
+    def svg(self, lanes: Lanes[Any], label: str) -> str:
+        """The picture of ``lanes``; ``label`` is its text alternative."""
+        import vl_convert
+
+        low, high = lanes.domain
+        values = {"low": low, "high": high, "count": lanes.count}
+        spec = {
+            **self._spec,
+            "height": lanes.count * self._lane_height,
+            "params": [{"name": name, "value": value} for name, value in values.items()],
+            "datasets": lanes.data,
+        }
         return redrawn(vl_convert.vegalite_to_svg(json.dumps(spec)), label)
 
-    def _text(self, layer: str, colour: str, x: float, **style: Any) -> Any:
-        import altair as alt
 
-        marked = self.layer(layer).mark_text(baseline="middle", fontSize=12, color=colour, **style)
-        return marked.encode(y=self.y, x=alt.value(x), text=alt.Text("text:N"))
+def layer(name: str) -> Any:
+    """The chart of one layer's data, still without a mark."""
+    import altair as alt
 
-    def _next(self) -> float:
-        self._count += 1
-        return self._count - 0.5
+    return alt.Chart(alt.NamedData(name))
 
 
-def x_channel(field: str, title: str | list[str], domain: tuple[float, float]) -> Any:
-    """The horizontal channel, its title in one line or several; what lies outside ``domain`` is drawn at its end."""
+def y_channel(field: str = "y") -> Any:
+    """What places a mark in its lane."""
+    import altair as alt
+
+    return alt.Y(f"{field}:Q", scale=alt.Scale(domain=[alt.ExprRef("count"), 0], nice=False, zero=False), axis=None)
+
+
+def x_channel(field: str, title: str | list[str]) -> Any:
+    """The horizontal axis, its title in one line or several; what lies outside its domain is drawn at the end."""
     import altair as alt
 
     ink, muted, grid = (PALETTE[name][0] for name in ("ink", "muted", "grid"))
@@ -180,7 +181,8 @@ def x_channel(field: str, title: str | list[str], domain: tuple[float, float]) -
         domainColor=muted,
         gridColor=grid,
     )
-    return alt.X(f"{field}:Q", scale=alt.Scale(domain=list(domain), nice=False, zero=False, clamp=True), axis=axis)
+    domain = [alt.ExprRef("low"), alt.ExprRef("high")]
+    return alt.X(f"{field}:Q", scale=alt.Scale(domain=domain, nice=False, zero=False, clamp=True), axis=axis)
 
 
 def colours(*names: str) -> Any:
@@ -190,10 +192,44 @@ def colours(*names: str) -> Any:
     return alt.Scale(domain=list(names), range=[PALETTE[name][0] for name in names])
 
 
-def widened(low: float, high: float) -> tuple[float, float]:
+def line_at_1(title: str | list[str], **style: Any) -> Any:
+    """The layer of a line at 1, where candidate and baseline are the same, through all lanes but not their headings."""
+    import altair as alt
+
+    top, bottom = y_channel("top"), alt.Y2("bottom")
+    marked = layer("lanes").mark_rule(color=PALETTE["muted"][0], **style)
+    return marked.encode(x=x_channel("x", title), y=top, y2=bottom)
+
+
+def paths(name: str, **style: Any) -> Any:
+    """A layer of ``Lanes.path``: one element a path, however many samples it holds."""
+    import altair as alt
+
+    marked = layer(name).mark_point(size=4, filled=False, strokeWidth=1, opacity=1, **style)  # 4: a unit is a pixel
+    return marked.encode(x=alt.value(0), y=y_channel(), shape=alt.Shape("d:N", scale=None))
+
+
+def polyline(points: Iterable[tuple[float, float]]) -> str:
+    """The path through ``points``."""
+    return "M" + "L".join(f"{x:.1f},{y:.1f}" for x, y in points)
+
+
+def strokes(xs: Iterable[float], top: float, bottom: float) -> str:
+    """The path of an upright stroke at every ``x``."""
+    return "".join(f"M{x:.1f},{top:g}V{bottom:g}" for x in xs)
+
+
+def widened(low: float, high: float) -> Domain:
     """A domain with some room on both sides."""
     room = 0.05 * (high - low) or 0.01 * abs(high) or 1.0
     return low - room, high + room
+
+
+def _text(name: str, colour: str, x: float, **style: Any) -> Any:
+    import altair as alt
+
+    marked = layer(name).mark_text(baseline="middle", fontSize=12, color=colour, **style)
+    return marked.encode(y=y_channel(), x=alt.value(x), text=alt.Text("text:N"))
 
 
 def _cut(text: str, cells: int) -> str:
