@@ -59,13 +59,18 @@ class Caution:
         return ADVICE[self.kind]
 
 
+def subjects(name: str, runs: int) -> list[str]:
+    """What cautions call the runs of one side."""
+    return [name] if runs == 1 else [f"{name}, run {index} of {runs}" for index in range(1, runs + 1)]
+
+
 def of_times(name: str, results: Sequence[Result]) -> Iterator[Caution]:
     """Cautions about one side's measured windows, one result a run."""
     for index, result in enumerate(results):
         time = result.time
         if time is None or time.modelled:
             continue
-        subject = name if len(results) == 1 else f"{name}, run {index + 1} of {len(results)}"
+        subject = subjects(name, len(results))[index]
         steps = np.asarray([ns for ns, hot in zip(time.step_ns, time.throttled, strict=True) if not hot], dtype=float)
         if any(time.throttled):
             yield Caution(Kind.THROTTLED, subject, f"{sum(time.throttled)} of {len(time.throttled)} windows")
