@@ -88,8 +88,8 @@ class _Placed:
     def context(self) -> dict[str, str]:
         """What tables have columns for where it is not the same in all rows."""
         scope = ", harness ".join(filter(None, [self.group.scope, self.group.harness]))
-        leads = ", ".join(f"{lead:g}" for lead in self.table.leads_ms)
-        return {"workload": self.group.workload, "scope": scope, "lead ms": leads, "baseline": self.group.baseline}
+        lead = self.table.leads.partition(" ")[2]
+        return {"workload": self.group.workload, "scope": scope, "lead": lead, "baseline": self.group.baseline}
 
 
 def _varying(found: Sequence[_Placed]) -> list[str]:

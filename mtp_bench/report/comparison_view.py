@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from mtp_bench import __version__
 from mtp_bench.compare import Comparison, Row, Verdict
-from mtp_bench.compare.cautions import ADVICE, Kind
+from mtp_bench.compare.cautions import ADVICE, Kind, subjects
 from mtp_bench.compare.summary import summary
 from mtp_bench.compare.verdicts import finite
 from mtp_bench.report.sites_view import SiteView, site_views
@@ -255,10 +255,9 @@ def _notes(rows: Sequence[Row]) -> Iterator[str]:
             for text in dict.fromkeys(text for result in results for text in _warnings(result)):
                 said.setdefault(text, {}).setdefault(name, []).append(row.lead_ms)
         said.setdefault(f"{row.verdict}: {row.reason}", {}).setdefault(row.candidate, []).append(row.lead_ms)
-    candidates = {row.candidate for row in rows}
+    candidates = {row.candidate: everywhere.get(row.candidate, [row.lead_ms]) for row in rows}
     for text, found in said.items():
-        all_of_them = set(found) == candidates and all(set(found[n]) >= set(everywhere.get(n, [])) for n in found)
-        yield f"{'all' if all_of_them and len(found) > 1 else who_at(found, everywhere)}: {text}"
+        yield f"{_whom(found, candidates if candidates.keys() >= found.keys() else everywhere)}: {text}"
 
 
 def _warnings(result: Result) -> Iterator[str]:
@@ -272,22 +271,30 @@ def _warnings(result: Result) -> Iterator[str]:
 
 def _cautions(comparison: Comparison) -> Iterator[CautionView]:
     """Every kind once, in the order of ``Kind``."""
-    where: dict[Kind, dict[str, dict[str, dict[str, list[float | None]]]]] = {}  # kind, detail, workload, whom: leads
-    leads: dict[str, list[float | None]] = {}
+    found: dict[Kind, dict[str, dict[str, dict[str, list[float | None]]]]] = {}  # kind, detail, workload, whom: leads
+    everywhere: dict[str, dict[str, list[float | None]]] = {}
     for row in comparison.rows:
-        leads.setdefault(row.workload, []).append(row.lead_ms)
+        there = everywhere.setdefault(row.workload, {})
+        for name, results in ((row.baseline, row.baseline_results), (row.candidate, row.candidate_results)):
+            for subject in subjects(name, len(results)) if results else ():
+                there.setdefault(subject, []).append(row.lead_ms)
         for caution in row.cautions:
+            of_detail = found.setdefault(caution.kind, {}).setdefault(caution.detail, {})
             whom = caution.subject or f"{row.baseline} and {row.candidate}"
-            found = where.setdefault(caution.kind, {}).setdefault(caution.detail, {}).setdefault(row.workload, {})
-            found.setdefault(whom, []).append(row.lead_ms)
+            of_detail.setdefault(row.workload, {}).setdefault(whom, []).append(row.lead_ms)
     for kind in Kind:
         told = [(caution.detail, "") for caution in comparison.cautions if caution.kind is kind]
-        for detail, workloads in where.get(kind, {}).items():
-            for workload, found in workloads.items():
-                everywhere = dict.fromkeys(found, leads[workload])
-                told.append((detail, f"{who_at(found, everywhere)} on {workload}"))
+        for detail, workloads in found.get(kind, {}).items():
+            told += [(detail, f"{_whom(who, everywhere[name])} on {name}") for name, who in workloads.items()]
         if told:
             yield CautionView(kind, ADVICE[kind], tuple(told))
+
+
+def _whom(who: Mapping[str, list[float | None]], everywhere: Mapping[str, list[float | None]]) -> str:
+    alike = len(who) > 1 and {name: set(leads) for name, leads in who.items()} == {
+        name: set(leads) for name, leads in everywhere.items()
+    }
+    return "all" if alike else who_at(who, everywhere)
 
 
 def _forest_entry(group: str, row: Row) -> ForestEntry:

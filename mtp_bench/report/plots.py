@@ -80,10 +80,10 @@ def run_order(lanes: Sequence[SampleLane], width: int, glyphs: Glyphs) -> Iterat
         for lane in of_group:
             for track in _tracks(lane, size, glyphs):
                 yield from rows.row(*track)
-    marks = "window" if size == 1 else f"{size} windows, their median"
+    mark = "a window" if size == 1 else f"the median of {size} windows"
     levels = f"{glyphs.levels[0]} the lowest and {glyphs.levels[-1]} the highest of its row"
     hot_mark = f", {glyphs.throttled} throttled" if any(any(lane.throttled) for lane in lanes) else ""
-    yield from rows.remark(f"one mark a {marks}, in the order measured: {levels}{hot_mark}")
+    yield from rows.remark(f"a mark is {mark}, in the order measured: {levels}{hot_mark}")
 
 
 class _Rows:

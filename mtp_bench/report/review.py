@@ -18,12 +18,12 @@ LIMIT = 60_000  # leaves room for what people write above it
 _LONGEST = 1_000  # characters of one text
 
 _AROUND = re.compile(r"([(\"']*)(.*?)([,.;:)\"']*)", re.S)
-_NUMBER = re.compile(r"\[?[+-]?\d[\d.,]*\]?[,;.:)]*")
+_NUMBER = re.compile(r"\[?<?[+-]?\d[\d.,]*\]?[,;.:)]*")
 # Nothing of ASCII that Markdown gives a meaning inside a line; at its start, what would make a list or a heading of it;
 # and what GitHub makes a link or a picture of.
 _PLAIN = re.compile(r"[^\x00-\x20*_`\[\]<>#@|~\\&$^{}!]+|>")
 _BEGINS_BLOCK = re.compile(r"[-+=>]+|\d{1,9}[.)]")
-_LINKED = re.compile(r"://|www\.|mailto:|xmpp:|:[\w+-]+:|[0-9a-f]{7}|[A-Z]{2,}-\d", re.I)
+_LINKED = re.compile(r"://|www\.|mailto:|xmpp:|:[\w+-]*[a-z][\w+-]*:|[0-9a-f]{7}|[A-Z]{2,}-\d", re.I)
 
 
 def prose(text: str) -> str:
@@ -115,9 +115,8 @@ def fitted(sections: Sequence[Section], whole: str, limit: int = LIMIT) -> str:
     for index in sorted(range(len(sections)), key=lambda index: sections[index].rank):
         kept[index], used = sections[index].fit(room, whole)
         room -= used
-    return "\n".join(
-        line for section, count in zip(sections, kept, strict=True) for line in section.lines(count, whole)
-    )
+    lines = (line for section, count in zip(sections, kept, strict=True) for line in section.lines(count, whole))
+    return "\n".join(lines).rstrip("\n") + "\n"
 
 
 def bullets(
