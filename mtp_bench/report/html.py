@@ -17,30 +17,19 @@ from markupsafe import Markup
 from mtp_bench.compare import Comparison, Difference, Row, compare
 from mtp_bench.compare.headline import headline
 from mtp_bench.compare.summary import VERDICTS
-from mtp_bench.report import charts, words
+from mtp_bench.report import charts, comparison_words, words
 from mtp_bench.report.comparison_view import ComparisonView, GroupView, SampleLane
 from mtp_bench.report.inert import inert
 from mtp_bench.report.lanes import PALETTE
 from mtp_bench.report.view import site_views, workload_views
-from mtp_bench.results import Run, write_number
+from mtp_bench.results import Run
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 GLYPHS = {"slower": "\u25b2", "faster": "\u25bc", "same": "\u25cf", "unclear": "\u25c6", "incomparable": "\u2715"}
 _PAPER = ("#ffffff", "#15191d")
-_LONGEST, _LONGEST_NAME = 1_000, 160  # characters of one text, and of one that stands in a table or a heading
-_PARTS = (
-    ("verdict", "Verdict"),
-    ("environments", "Environments and cautions"),
-    ("table", "Comparison"),
-    ("ratios", "Ratios"),
-    ("distribution", "Distribution of samples"),
-    ("order", "Samples in run order"),
-    ("syncs", "Syncs by call site"),
-    ("values", "Values"),
-    ("reproduce", "How to reproduce"),
-)
+_LONGEST = 1_000  # characters of one text
 _MARKS = ", ".join(f"{glyph} {verdict}" for verdict, glyph in GLYPHS.items() if verdict != "incomparable")
 _LEGENDS = {
     "ratios": "Step time of the candidate over that of the baseline, left of 1 is faster. "
@@ -82,6 +71,8 @@ def _page(comparison: Comparison, **more: Any) -> str:
         .get_template("report.html.j2")
         .render(
             view=view,
+            parts=_parts(view),
+            how_compared=comparison_words.how_compared(view),
             lacking=lacking,
             ratio_pictures=_pictures(drawn.forest(view.forest)) if drawn else [],
             distribution_pictures=_pictures(drawn.distribution(view.lanes)) if drawn else [],
@@ -89,6 +80,22 @@ def _page(comparison: Comparison, **more: Any) -> str:
             **more,
         )
     )
+
+
+def _parts(view: ComparisonView) -> list[tuple[str, str]]:
+    """The macro of every part, which is its anchor too, and its heading."""
+    named = {
+        "verdict": "verdict",
+        "environments": "environments and cautions",
+        "table": "comparison",
+        "ratios": comparison_words.forest_title(view),
+        "distribution": comparison_words.DISTRIBUTION,
+        "order": comparison_words.RUN_ORDER,
+        "syncs": comparison_words.SITES,
+        "values": comparison_words.VALUES,
+        "reproduce": comparison_words.REPRODUCTION,
+    }
+    return [(macro, f"{name[0].upper()}{name[1:]}") for macro, name in named.items()]
 
 
 @cache
@@ -108,30 +115,34 @@ def _templates() -> Environment:
         "palette": PALETTE,
         "verdicts": VERDICTS,
         "glyphs": GLYPHS,
-        "parts": _PARTS,
         "legends": _LEGENDS,
+        "from_python": words.FROM_PYTHON,
         "known": _known,
     }
     environment.filters |= {
-        "microseconds": words.microseconds,
-        "whole_microseconds": words.whole_microseconds,
-        "signed_microseconds": words.signed_microseconds,
-        "percent": words.percent,
+        "capturable": _capturable,
+        "clock": charts.clock,
+        "clocks": _clocks,
+        "cut": inert,
+        "facts": comparison_words.run_facts,
+        "heading": comparison_words.values_heading,
         "interval": words.interval,
-        "change": lambda sides: words.change(*(words.NONE if side is None else str(side) for side in sides)),
+        "known_change": words.known_change,
+        "lead": "{:g} ms".format,
+        "losses": lambda losses: ", ".join(words.significant(loss, 5) for loss in losses),
+        "mebibytes": lambda sides: words.known_change(sides, words.mebibytes),
+        "microseconds": words.microseconds,
+        "name": _name,
+        "percent": words.percent,
         "plural": words.plural,
-        "name": lambda text: inert(text, _LONGEST_NAME),
-        "number": _number,
+        "probability": words.probability,
         "ratio": _ratio,
         "ratio_interval": _ratio_interval,
-        "p": _p,
-        "windows": _windows,
-        "clock": charts.clock,
         "samples": _samples,
-        "clocks": _clocks,
-        "capturable": _capturable,
-        "mebibytes": _mebibytes,
-        "lead": lambda ms: f"{ms:g} ms",
+        "signed_microseconds": words.signed_microseconds,
+        "significant": words.significant,
+        "title": comparison_words.run_title,
+        "windows": _windows,
     }
     return environment
 
@@ -140,15 +151,13 @@ def _shown(value: object) -> object:
     return value if isinstance(value, Markup) else inert(str(value), _LONGEST)
 
 
+def _name(text: str, limit: int = 160) -> Markup:
+    """A name that reads in its own direction, whatever stands around it."""
+    return Markup("<bdi>{}</bdi>").format(inert(text, limit))
+
+
 def _pictures(drawings: Sequence[str]) -> list[Markup]:
     return [Markup(drawing) for drawing in drawings]
-
-
-def _number(value: float | None) -> str:
-    """A value as it is read: ``6.2042``, ``nan``, ``-``."""
-    if value is None:
-        return words.NONE
-    return f"{value:.6g}" if math.isfinite(value) else str(write_number(value))
 
 
 def _ratio(ratio: float) -> str:
@@ -160,10 +169,6 @@ def _ratio_interval(found: Difference) -> str:
     if found.ratio_low is None or found.ratio_high is None:
         return ""
     return f"[{_ratio(found.ratio_low)}, {_ratio(found.ratio_high)}]"
-
-
-def _p(p: float | None) -> str:
-    return words.NONE if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def _windows(row: Row) -> str:
@@ -202,10 +207,6 @@ def _capturable(row: Row) -> str:
     ]
     told = [words.NONE if not side or None in side else "yes" if all(side) else "no" for side in found]
     return words.change(*told)
-
-
-def _mebibytes(sides: tuple[int | None, int | None]) -> str:
-    return words.change(*(words.NONE if side is None else f"{side / 2**20:,.0f}" for side in sides))
 
 
 def _known(group: GroupView, name: str) -> bool:

@@ -37,7 +37,7 @@ PLOT_WIDTH = 420
 _CHARTS = 9  # of one kind, as many as a default run has tables; with more lanes more, since each holds _LANES at most
 _LANES = 40  # in one chart, so that it fits a printed page
 _LABEL_WIDTH, _REMARK_WIDTH, _AXIS_HEIGHT = 236, 164, 52
-_LABEL_CELLS = 36
+_LABEL_CELLS = 32
 
 Domain = tuple[float, float]
 
