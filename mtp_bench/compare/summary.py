@@ -52,14 +52,15 @@ def _times(comparison: Comparison) -> str:
 
 
 def _extreme(rows: Sequence[Row], verdict: Verdict) -> str:
-    found = [row for row in rows if row.verdict == verdict and row.difference]
+    """The row that is ``slower`` or ``faster`` by most microseconds; "" where none is."""
+    found = [(abs(row.difference.ns), row) for row in rows if row.verdict == verdict and row.difference]
     if not found:
         return ""
-    row = max(found, key=lambda row: abs(row.difference.ns) if row.difference else 0.0)
+    size_ns, row = max(found, key=lambda item: item[0])
     assert row.difference is not None
-    most = "" if len(found) == 1 else "most "
+    which = verdict if len(found) == 1 else {"slower": "largest slowdown", "faster": "largest gain"}[verdict]
     percent = (row.difference.ratio - 1) * 100
-    return f"{most}{verdict}: {name_of(row)} by {abs(row.difference.ns) / 1e3:,.1f} us a step ({percent:+.1f} %)"
+    return f"{which}: {name_of(row)} by {size_ns / 1e3:,.1f} us a step ({percent:+.1f} %)"
 
 
 def _changes(what: str, changes: Sequence[int | None], better: str = "fewer", worse: str = "more") -> Iterator[str]:
