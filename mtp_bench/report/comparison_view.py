@@ -222,15 +222,16 @@ def _group(comparison: Comparison, rows: Sequence[Row]) -> GroupView:
 
 def _by_lead(rows: Sequence[Row]) -> Iterator[tuple[tuple[float, ...], tuple[Row, ...]]]:
     """The rows of every lead; leads whose rows show the same figures together, as a model has them."""
-    leads = dict.fromkeys(row.lead_ms for row in rows if row.lead_ms is not None)
-    found: dict[object, list[float]] = {}
-    for lead_ms in leads:
-        of_lead = [row for row in rows if row.lead_ms == lead_ms]
-        figures = [(r.candidate, r.finding, r.difference, r.syncs, r.values, r.ops, r.peak_bytes) for r in of_lead]
-        alike = all(row.modelled for row in of_lead)
-        found.setdefault(tuple(figures) if alike else lead_ms, []).append(lead_ms)
-    for leads_ms in found.values():
-        yield tuple(leads_ms), tuple(row for row in rows if row.lead_ms == leads_ms[0])
+    by_lead: dict[float, list[Row]] = {}
+    for row in rows:
+        if row.lead_ms is not None:
+            by_lead.setdefault(row.lead_ms, []).append(row)
+    alike: dict[object, list[float]] = {}
+    for lead_ms, found in by_lead.items():
+        figures = [(r.candidate, r.finding, r.difference, r.syncs, r.values, r.ops, r.peak_bytes) for r in found]
+        alike.setdefault(tuple(figures) if all(row.modelled for row in found) else lead_ms, []).append(lead_ms)
+    for leads_ms in alike.values():
+        yield tuple(leads_ms), tuple(by_lead[leads_ms[0]])
 
 
 def _leads(leads_ms: Sequence[float]) -> str:

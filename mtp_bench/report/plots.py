@@ -83,7 +83,7 @@ def run_order(lanes: Sequence[SampleLane], width: int, glyphs: Glyphs) -> Iterat
     mark = "a window" if size == 1 else f"the median of {size} windows"
     levels = f"{glyphs.levels[0]} the lowest and {glyphs.levels[-1]} the highest of its row"
     hot_mark = f", {glyphs.throttled} throttled" if any(any(lane.throttled) for lane in lanes) else ""
-    yield from rows.remark(f"a mark is {mark}, in the order measured: {levels}{hot_mark}")
+    yield from rows.remark(f"each mark is {mark}, in the order measured: {levels}{hot_mark}")
 
 
 class _Rows:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from mtp_bench.compare import Difference, compare
 from mtp_bench.compare.headline import preferred_lead
 from mtp_bench.compare.pairs import baseline_variant
-from mtp_bench.compare.verdicts import Difference, difference, finite, median_ns
+from mtp_bench.compare.verdicts import median_ns
 from mtp_bench.report.words import NONE, microseconds, plural
 from mtp_bench.results import Result, Run
 
@@ -85,9 +86,15 @@ class SiteView:
     reasons: tuple[SiteReason, ...]
 
 
+_Differences = Mapping[tuple[str, str, float | None], Difference | None]  # by workload, variant and lead
+
+
 def workload_views(run: Run) -> list[WorkloadView]:
     """The tables of a run, a workload each, in the order of the run."""
-    return [_workload(run, name) for name in run.workloads if any(result.workload == name for result in run.results)]
+    rows = compare([("run", [("run", run)])]).rows
+    differences = {(row.workload, row.variant, row.lead_ms): row.difference for row in rows}
+    there = {result.workload for result in run.results}
+    return [_workload(run, name, differences) for name in run.workloads if name in there]
 
 
 def site_views(run: Run) -> list[SiteView]:
@@ -115,7 +122,7 @@ def site_views(run: Run) -> list[SiteView]:
     ]
 
 
-def _workload(run: Run, name: str) -> WorkloadView:
+def _workload(run: Run, name: str, differences: _Differences) -> WorkloadView:
     lead_ms = preferred_lead(run, name)
     assert lead_ms is not None
     of_workload = [result for result in run.results if result.workload == name]
@@ -126,7 +133,7 @@ def _workload(run: Run, name: str) -> WorkloadView:
     shown = [by_key[variant, lead_ms] for variant in variants if (variant, lead_ms) in by_key]
     keys = run.workloads[name]
     timed = any(result.time for result in of_workload)
-    leads = tuple(_lead_row(variant, leads_ms, baseline, by_key) for variant in variants) if timed else ()
+    leads = tuple(_lead_row(name, variant, leads_ms, by_key, differences) for variant in variants) if timed else ()
     return WorkloadView(
         name=name,
         title=str(keys.get("title", "")),
@@ -134,7 +141,7 @@ def _workload(run: Run, name: str) -> WorkloadView:
         lead_ms=lead_ms,
         modelled=run.environment.device.modelled,
         baseline=baseline,
-        rows=tuple(_row(result, by_key.get((baseline, lead_ms))) for result in shown),
+        rows=tuple(_row(result, differences) for result in shown),
         leads_ms=leads_ms,
         leads=leads,
         steps_agree=_steps_agree(leads, leads_ms, run.environment.device.modelled),
@@ -146,7 +153,7 @@ def _scope(result: Result) -> str:
     return f"step, harness {result.harness}" if result.scope == "step" else result.scope
 
 
-def _row(result: Result, baseline: Result | None) -> VariantRow:
+def _row(result: Result, differences: _Differences) -> VariantRow:
     values = result.numerics.status if result.numerics else NONE
     return VariantRow(
         variant=result.variant,
@@ -154,23 +161,24 @@ def _row(result: Result, baseline: Result | None) -> VariantRow:
         syncs=result.syncs.count if result.syncs else None,
         capturable=result.graph_capture.possible if result.graph_capture else None,
         step_ns=median_ns(result.time) if result.time else None,
-        difference=_difference(result, baseline),
+        difference=differences.get((result.workload, result.variant, result.lead_ms)),
         device_idle_ns=_device_idle_ns(result),
         bound=_bound(result),
     )
 
 
 def _lead_row(
-    variant: str, leads_ms: tuple[float, ...], baseline: str, by_key: dict[tuple[str, float], Result]
+    workload: str,
+    variant: str,
+    leads_ms: tuple[float, ...],
+    by_key: Mapping[tuple[str, float], Result],
+    differences: _Differences,
 ) -> LeadRow:
     results = [by_key.get((variant, lead)) for lead in leads_ms]
     return LeadRow(
         variant,
         tuple(median_ns(result.time) if result and result.time else None for result in results),
-        tuple(
-            _difference(result, by_key.get((baseline, lead))) if result else None
-            for result, lead in zip(results, leads_ms, strict=True)
-        ),
+        tuple(differences.get((workload, variant, lead)) for lead in leads_ms),
         tuple(_median(result.time.host_ns) if result and result.time else None for result in results),
         tuple(_median(result.time.lead_ns) if result and result.time else None for result in results),
     )
@@ -186,14 +194,6 @@ def _steps_agree(rows: tuple[LeadRow, ...], leads_ms: tuple[float, ...], modelle
             return ""
     *first, last = (f"{lead:g}" for lead in leads_ms)
     return f"{'modelled ' if modelled else ''}step times are the same at leads of {', '.join(first)} and {last} ms"
-
-
-def _difference(result: Result, baseline: Result | None) -> Difference | None:
-    if baseline is None or baseline.variant == result.variant or baseline.time is None or result.time is None:
-        return None
-    if not (finite(baseline.time) and finite(result.time)):
-        return None
-    return difference([baseline.time], [result.time], paired=True)
 
 
 def _device_idle_ns(result: Result) -> float | None:
