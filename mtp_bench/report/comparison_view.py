@@ -228,10 +228,17 @@ def _by_lead(rows: Sequence[Row]) -> Iterator[tuple[tuple[float, ...], tuple[Row
             by_lead.setdefault(row.lead_ms, []).append(row)
     alike: dict[object, list[float]] = {}
     for lead_ms, found in by_lead.items():
-        figures = [(r.candidate, r.finding, r.difference, r.syncs, r.values, r.ops, r.peak_bytes) for r in found]
-        alike.setdefault(tuple(figures) if all(row.modelled for row in found) else lead_ms, []).append(lead_ms)
+        same = tuple(map(_figures, found)) if all(row.modelled for row in found) else lead_ms
+        alike.setdefault(same, []).append(lead_ms)
     for leads_ms in alike.values():
         yield tuple(leads_ms), tuple(by_lead[leads_ms[0]])
+
+
+def _figures(row: Row) -> object:
+    """All that a table shows of a row with modelled times, which it shows in tenths of a microsecond."""
+    found = row.difference
+    times = found and tuple(round(ns / 100) for ns in (found.ns, found.baseline_ns, found.candidate_ns))
+    return row.candidate, row.verdict, row.reason, times, row.syncs, row.values, row.ops, row.peak_bytes
 
 
 def _leads(leads_ms: Sequence[float]) -> str:

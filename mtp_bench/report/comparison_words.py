@@ -6,11 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from mtp_bench.report.comparison_view import ComparisonView, RunView, ValuesView
 from mtp_bench.report.sites_view import SiteOutcome, SiteView
-from mtp_bench.report.words import change, plural
+from mtp_bench.report.words import change
 from mtp_bench.statistics import CONFIDENCE, RESAMPLES
 
-FAILURES = "failed gates"
-UNDECIDED = "what gates cannot tell"
 ENVIRONMENTS = "different environments"
 CAUTIONS = "cautions"
 NOTES = "what was left out, and what varies"
@@ -78,8 +76,8 @@ def run_facts(run: RunView) -> str:
 
 def how_compared(view: ComparisonView) -> str:
     """Version, threshold and statistics: all that decides verdicts besides the runs."""
-    return (
-        f"Compared by mtp-bench {view.version}; threshold {view.threshold} of the baseline's step"
-        f"{', whichever is larger' if ' or ' in view.threshold else ''}; {CONFIDENCE * 100:g} % intervals from "
-        f"{RESAMPLES:,} resamples seeded by the samples; {plural(len(view.runs), 'run')}."
-    )
+    largest = ", whichever is larger" if " or " in view.threshold else ""
+    parts = [f"Compared by mtp-bench {view.version}", f"threshold {view.threshold} of the baseline's step{largest}"]
+    if any(entry.low is not None for entry in view.forest):
+        parts.append(f"{CONFIDENCE * 100:g} % intervals from {RESAMPLES:,} resamples seeded by the samples")
+    return f"{'; '.join(parts)}."
