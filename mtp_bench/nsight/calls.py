@@ -1,26 +1,17 @@
-"""The CUDA calls of a capture that have to do with waiting, and the records of what they caused."""
+"""The CUDA calls of a capture that have to do with waiting."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence, Set
 from enum import Enum
 from typing import NamedTuple
 
-from mtp_bench.nsight.sqlite import MEMCPY, RUNTIME, STRINGS, SYNCHRONIZATION, Export
+from mtp_bench.nsight.model import RangeName
+from mtp_bench.nsight.records import PROCESS, Key, key_sql
+from mtp_bench.nsight.sqlite import RUNTIME, STRINGS, Export
 from mtp_bench.nsight.text import api_base, api_name
 
-Key = tuple[int, int]
-"""Process and correlation id, by which a call and what it caused on the device find each other."""
-
-HOST_TO_DEVICE, DEVICE_TO_HOST = "htod", "dtoh"
-# copyKind: to the device, to the host, to an array, from an array.
-_DIRECTIONS = {1: HOST_TO_DEVICE, 2: DEVICE_TO_HOST, 3: HOST_TO_DEVICE, 4: DEVICE_TO_HOST}
-_PAGEABLE = 0  # memKind
-STREAM_WAIT_ROW = 2  # syncType: a stream waits for an event, the host goes on
-
-PROCESS = "({0} >> 24 & 16777215)"
-"""The process of a globalTid or globalPid, in SQL."""
+__all__ = ["PROCESS", "Api", "Call", "Calls", "Role", "outermost", "process_of", "thread_id"]
 
 
 class Role(Enum):
@@ -51,6 +42,8 @@ _ROLES = {
 _GLOBS = ("cu*Synchronize*", "cu*EventQuery*", "cu*StreamWaitEvent*", "cu*Memcpy*")
 _ENQUEUING_GLOBS = ("cu*Launch*", "cu*Memcpy*", "cu*Memset*")
 
+_Row = tuple[int, int, int, int, Key | None, int | None]
+
 
 class Api(NamedTuple):
     """A function of CUDA: its name without the version, and what it has to do with waiting."""
@@ -64,16 +57,21 @@ class Api(NamedTuple):
         return "Async" in self.name
 
 
-@dataclass(slots=True)
 class Call:
-    """One call of CUDA by one thread. ``thread`` is the globalTid, times are nanoseconds of the capture's clock."""
+    """One call of CUDA by one thread.
 
-    thread: int
-    start: int
-    end: int
-    api: Api
-    correlations: tuple[int, ...]
-    callchain: int | None
+    ``thread`` is the globalTid, times are nanoseconds of the capture's clock, ``path`` the NVTX ranges around it as
+    :meth:`mtp_bench.nsight.ranges.Ranges.place` finds them. Records of what a call caused have its key, or that of a
+    call inside it (``inner_keys``).
+    """
+
+    __slots__ = ("api", "callchain", "end", "inner_keys", "key", "path", "start", "thread")
+
+    def __init__(self, thread: int, start: int, end: int, api: Api, key: Key | None, callchain: int | None) -> None:
+        self.thread, self.start, self.end = thread, start, end
+        self.api, self.key, self.callchain = api, key, callchain
+        self.inner_keys: tuple[Key, ...] = ()
+        self.path: tuple[RangeName, ...] = ()
 
     @property
     def process(self) -> int:
@@ -81,39 +79,9 @@ class Call:
         return process_of(self.thread)
 
     @property
-    def keys(self) -> list[Key]:
-        """What device records of this call, or of calls inside it, have too."""
-        return [(self.process, correlation) for correlation in self.correlations]
-
-
-@dataclass(slots=True, eq=False)
-class HostCopy:
-    """One copy between host and device, as the device did it. ``pageable`` is the host's side, None where unknown."""
-
-    key: Key
-    direction: str
-    pageable: bool | None
-    bytes: int
-    device: int | None
-    stream: int | None
-    in_graph: bool
-    call: Call | None = None
-    blocking: bool = False
-
-    @property
-    def process(self) -> int:
-        """The process id."""
-        return self.key[0]
-
-
-class SyncRow(NamedTuple):
-    """One row of the table of synchronisations."""
-
-    start: int
-    end: int
-    type: int
-    stream: int | None
-    context: int | None
+    def keys(self) -> Sequence[Key]:
+        """Its key, and those of calls inside it."""
+        return (*(() if self.key is None else (self.key,)), *self.inner_keys)
 
 
 def process_of(thread: int) -> int:
@@ -126,50 +94,6 @@ def thread_id(thread: int) -> int:
     return thread & 0xFFFFFF
 
 
-def host_copies(export: Export) -> list[HostCopy]:
-    """Copies between host and device; those within the device are left out."""
-    if not export.has(MEMCPY, "copyKind", "bytes", "correlationId", "globalPid"):
-        return []
-    source, target, device, stream, node = (
-        export.column(MEMCPY, name) for name in ("srcKind", "dstKind", "deviceId", "streamId", "graphNodeId")
-    )
-    rows = export.rows(
-        f"SELECT {PROCESS.format('globalPid')}, CAST(correlationId AS INTEGER), copyKind, CAST(bytes AS INTEGER), "
-        f"{source}, {target}, {device}, {stream}, {node} IS NOT NULL FROM {MEMCPY} "
-        f"WHERE copyKind IN ({_listed(_DIRECTIONS)}) AND correlationId IS NOT NULL AND globalPid IS NOT NULL"
-    )
-    found = []
-    for process, correlation, kind, size, source_kind, target_kind, on_device, on_stream, in_graph in rows:
-        direction = _DIRECTIONS[kind]
-        memory = source_kind if direction == HOST_TO_DEVICE else target_kind
-        pageable = None if memory is None else memory == _PAGEABLE
-        key = (process, correlation)
-        found.append(HostCopy(key, direction, pageable, size, on_device, on_stream, bool(in_graph)))
-    return found
-
-
-def sync_rows(export: Export) -> dict[Key, SyncRow]:
-    """The table of synchronisations without waits of a stream for an event, in which the host takes no part."""
-    if not export.has(SYNCHRONIZATION, "start", "end", "correlationId", "globalPid", "syncType"):
-        return {}
-    stream, context = (export.column(SYNCHRONIZATION, name) for name in ("streamId", "contextId"))
-    rows = export.rows(
-        f"SELECT {PROCESS.format('globalPid')}, CAST(correlationId AS INTEGER), CAST(start AS INTEGER), "
-        f'CAST("end" AS INTEGER), CAST(syncType AS INTEGER), {stream}, {context} FROM {SYNCHRONIZATION} '
-        f"WHERE syncType <> {STREAM_WAIT_ROW} AND correlationId IS NOT NULL AND globalPid IS NOT NULL "
-        f'AND "end" >= start'
-    )
-    return {(process, correlation): SyncRow(*row) for process, correlation, *row in rows}
-
-
-def count_stream_wait_rows(export: Export) -> int:
-    """How many rows of the table of synchronisations are waits of a stream for an event."""
-    if not export.has(SYNCHRONIZATION, "syncType"):
-        return 0
-    ((count,),) = export.rows(f"SELECT count(*) FROM {SYNCHRONIZATION} WHERE syncType = {STREAM_WAIT_ROW}")
-    return int(count)
-
-
 class Calls:
     """The table of CUDA calls."""
 
@@ -178,29 +102,38 @@ class Calls:
         self.recorded = export.has(RUNTIME, "start", "end", "globalTid", "nameId") and export.has(
             STRINGS, "id", "value"
         )
-        correlation, callchain = (export.column(RUNTIME, name) for name in ("correlationId", "callchainId"))
+        self._key = key_sql(RUNTIME, "globalTid") if export.column(RUNTIME, "correlationId") != "NULL" else "NULL"
+        callchain = export.column(RUNTIME, "callchainId")
         self._columns = (
-            f'CAST(globalTid AS INTEGER), CAST(start AS INTEGER), CAST("end" AS INTEGER), nameId, '
-            f"CAST({correlation} AS INTEGER), CAST({callchain} AS INTEGER)"
+            f'CAST(globalTid AS INTEGER), CAST(start AS INTEGER), CAST("end" AS INTEGER), nameId, {self._key}, '
+            f"CAST({callchain} AS INTEGER)"
         )
 
-    def waiting(self) -> list[Call]:
-        """Synchronisations, queries, waits and copies, by thread and time, without calls that others make inside."""
-        return outermost(self._calls(self._apis(_GLOBS)))
+    def waiting(self, copies: Set[Key] | None) -> list[Call]:
+        """Synchronisations, queries, waits and copies, by thread and time, without calls that others make inside.
+
+        Of the calls of copies only those in ``copies``, and all where that is None.
+        """
+        apis = self._apis(_GLOBS)
+        if not apis:
+            return []
+        rows = self._rows(f"nameId IN ({_listed(apis)})")
+        if copies is not None:
+            copying = {number for number, api in apis.items() if api.role is Role.COPY}
+            rows = (row for row in rows if row[3] not in copying or row[4] in copies)
+        return outermost(_calls(rows, apis))
 
     def behind(self, keys: Iterable[Key]) -> dict[Key, Call]:
         """The calls with these keys, whatever they are."""
         if not self.recorded:
             return {}
-        self._export.fill("wanted", "process, correlation", list(keys))
-        condition = (
-            f"EXISTS (SELECT 1 FROM wanted WHERE process = {PROCESS.format('globalTid')} "
-            "AND correlation = correlationId)"
-        )
-        rows = list(self._rows(condition))
-        names = sorted({row[3] for row in rows})
-        apis = {name: api for name in names for api in self._apis_where("id = ?", (name,)).values()}
-        return {key: call for row in rows if row[3] in apis for call in [_call(row, apis)] for key in call.keys}
+        self._export.fill("wanted", "key", ((key,) for key in keys))
+        rows = list(self._rows(f"{self._key} IN (SELECT key FROM wanted)"))
+        apis: dict[int, Api] = {}
+        for name in {row[3] for row in rows}:
+            apis |= self._apis_where("id = ?", (name,))
+        found = _calls((row for row in rows if row[3] in apis), apis)
+        return {call.key: call for call in found if call.key is not None}
 
     def interrupted(self, gaps: Sequence[tuple[Call, Call]]) -> set[int]:
         """Indices of the ``gaps`` between two calls of a thread in which it had the device do something else."""
@@ -210,7 +143,7 @@ class Calls:
         self._export.fill(
             "gap",
             "thread, before, after, number",
-            [(first.thread, second.start, first.end, number) for number, (first, second) in enumerate(gaps)],
+            ((first.thread, second.start, first.end, number) for number, (first, second) in enumerate(gaps)),
         )
         # Gaps of a thread do not overlap: the first that ends after the call is the only one that may hold it.
         rows = self._export.rows(
@@ -227,12 +160,7 @@ class Calls:
         rows = self._export.rows(f"SELECT id, CAST(value AS TEXT) FROM {STRINGS} WHERE {condition}", parameters)
         return {number: _api(value) for number, value in rows}
 
-    def _calls(self, apis: dict[int, Api]) -> list[Call]:
-        if not apis:
-            return []
-        return [_call(row, apis) for row in self._rows(f"nameId IN ({_listed(apis)})")]
-
-    def _rows(self, condition: str) -> Iterator[tuple[int, int, int, int, int | None, int | None]]:
+    def _rows(self, condition: str) -> Iterator[_Row]:
         return self._export.rows(
             f'SELECT {self._columns} FROM {RUNTIME} WHERE {condition} AND globalTid IS NOT NULL AND "end" >= start'
         )
@@ -241,22 +169,25 @@ class Calls:
 def outermost(calls: list[Call]) -> list[Call]:
     """``calls`` by thread and time without those inside another: the runtime calls the driver, which waits once.
 
-    Device records may carry the correlation id of either, so the outer call gets that of an inner one too.
+    Records of the device may carry the correlation id of either, so the outer call gets that of an inner one too.
     """
     calls.sort(key=lambda call: (call.thread, call.start, -call.end))
     kept: list[Call] = []
     for call in calls:
         outer = kept[-1] if kept else None
-        if outer is not None and outer.thread == call.thread and call.end <= outer.end and call.start >= outer.start:
-            outer.correlations = tuple(sorted({*outer.correlations, *call.correlations}))
+        if outer is not None and outer.thread == call.thread and call.end <= outer.end:
+            outer.inner_keys += tuple(call.keys)
             continue
         kept.append(call)
     return kept
 
 
-def _call(row: tuple[int, int, int, int, int | None, int | None], apis: dict[int, Api]) -> Call:
-    thread, start, end, name, correlation, callchain = row
-    return Call(thread, start, end, apis[name], () if correlation is None else (correlation,), callchain)
+def _calls(rows: Iterable[_Row], apis: dict[int, Api]) -> list[Call]:
+    threads: dict[int, int] = {}  # one object a thread, not one a call
+    return [
+        Call(threads.setdefault(thread, thread), start, end, apis[name], key, callchain)
+        for thread, start, end, name, key, callchain in rows
+    ]
 
 
 def _api(value: str) -> Api:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
-from pathlib import Path
+from pathlib import Path as FilePath
 
-from mtp_bench.nsight import ranges
 from mtp_bench.nsight.callchains import callchains_recorded, read_callchains
 from mtp_bench.nsight.calls import Call
-from mtp_bench.nsight.grouping import group_copies, group_syncs, path_of, sum_up
+from mtp_bench.nsight.grouping import group_copies, group_syncs, sum_up
 from mtp_bench.nsight.idle import Idle, activities_recorded, read_idle
 from mtp_bench.nsight.model import Capture, Diagnostic, NotSyncs, RangeName, Source
-from mtp_bench.nsight.ranges import Moment, Ranges
+from mtp_bench.nsight.ranges import Path, Ranges
 from mtp_bench.nsight.sqlite import (
     DIAGNOSTICS,
     GRAPH_TRACE,
@@ -24,14 +25,14 @@ from mtp_bench.nsight.sqlite import (
     open_export,
     schema_version,
 )
-from mtp_bench.nsight.syncs import Waits, part, read_waits
+from mtp_bench.nsight.syncs import Waits, part_across_ranges, read_waits
 from mtp_bench.nsight.text import printable
 from mtp_bench.ranges import DOMAIN
 
 _SEVERITIES = {2: "warning", 3: "error"}
 
 
-def read_capture(path: Path, *, range_glob: str | None = None) -> Capture:
+def read_capture(path: FilePath, *, range_glob: str | None = None) -> Capture:
     """Read the SQLite export at ``path``, through SQL on the file itself; nothing is written.
 
     With ``range_glob`` only what happened inside a matching range is kept. The pattern is a shell's, and is held
@@ -40,18 +41,18 @@ def read_capture(path: Path, *, range_glob: str | None = None) -> Capture:
     Raises:
         InputError: ``path`` is no export that can be read.
     """
-    with open_export(path) as export:
+    with open_export(path) as export, _without_collector():
         found = read_waits(export)
-        moments = _moments(found, with_others=range_glob is not None)
-        around = Ranges(export, moments)
-        paths = around.paths(moments)
+        calls = _calls(found, with_others=range_glob is not None)
+        around = Ranges(export, ((call.thread, call.start) for call in calls))
+        around.place(calls)
         own = around.own()
-        _part_across_ranges(found, paths)
+        part_across_ranges(found)
         if range_glob is not None:
             matches = _matcher(range_glob)
-            _keep(found, {moment for moment, path in paths.items() if matches(path)})
+            _keep(found, matches)
             own = tuple(row for row in own if matches(tuple(RangeName(DOMAIN, text) for text in row.path)))
-        idle = read_idle(export, [(wait.process, wait.end) for wait in found.waits])
+        idle = read_idle(export, ((wait.process, wait.end) for wait in found.waits))
         chains = read_callchains(export, _chain_ids(found))
         return Capture(
             source=Source("nsys", export.tool_version, export.schema, printable(str(path))),
@@ -59,36 +60,36 @@ def read_capture(path: Path, *, range_glob: str | None = None) -> Capture:
             diagnostics=_diagnostics(export),
             totals=sum_up(found.waits, found.copies, idle),
             not_syncs=NotSyncs(len(found.event_queries), len(found.stream_waits) + found.stream_wait_rows),
-            syncs=group_syncs(found.waits, paths, idle, chains),
-            copies=group_copies(found.copies, paths),
+            syncs=group_syncs(found.waits, idle, chains),
+            copies=group_copies(found.copies),
             ranges=own,
         )
 
 
-def _moments(found: Waits, with_others: bool) -> list[Moment]:
-    """When the calls began whose ranges are asked for."""
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Some objects a sync, and no cycles among them: the collector would only walk them, again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _calls(found: Waits, with_others: bool) -> list[Call]:
+    """The calls whose ranges are asked for."""
     calls = [wait.call for wait in found.waits] + [copy.call for copy in found.copies]
     if with_others:
         calls += [*found.event_queries, *found.stream_waits]
-    return [_moment(call) for call in calls if call]
+    return [call for call in calls if call]
 
 
-def _moment(call: Call) -> Moment:
-    return call.thread, call.start
+def _matcher(glob: str) -> Callable[[Path], bool]:
+    known: dict[Path, bool] = {}
 
-
-def _part_across_ranges(found: Waits, paths: dict[Moment, ranges.Path]) -> None:
-    """A copy and a synchronisation in different ranges are two things: a blocking copy's calls are in the same."""
-    for wait in list(found.waits):
-        if wait.copy and wait.copy_call and path_of(wait.copy_call, paths) != path_of(wait.call, paths):
-            in_copy = part(wait, wait.copy)
-            found.waits += [in_copy] if in_copy else []
-
-
-def _matcher(glob: str) -> Callable[[ranges.Path], bool]:
-    known: dict[ranges.Path, bool] = {}
-
-    def matches(path: ranges.Path) -> bool:
+    def matches(path: Path) -> bool:
         if path not in known:
             texts = [" > ".join(name.text for name in path), *(name.text for name in path)]
             texts += [f"{name.text}@{name.domain}" for name in path]
@@ -98,12 +99,12 @@ def _matcher(glob: str) -> Callable[[ranges.Path], bool]:
     return matches
 
 
-def _keep(found: Waits, moments: set[Moment]) -> None:
-    """Keep what happened at ``moments``."""
-    found.waits = [wait for wait in found.waits if wait.call and _moment(wait.call) in moments]
-    found.copies = [copy for copy in found.copies if copy.call and _moment(copy.call) in moments]
-    found.event_queries = [call for call in found.event_queries if _moment(call) in moments]
-    found.stream_waits = [call for call in found.stream_waits if _moment(call) in moments]
+def _keep(found: Waits, matches: Callable[[Path], bool]) -> None:
+    """Keep what happened in ranges that match."""
+    found.waits = [wait for wait in found.waits if wait.call and matches(wait.call.path)]
+    found.copies = [copy for copy in found.copies if copy.call and matches(copy.call.path)]
+    found.event_queries = [call for call in found.event_queries if matches(call.path)]
+    found.stream_waits = [call for call in found.stream_waits if matches(call.path)]
     found.stream_wait_rows = 0
 
 

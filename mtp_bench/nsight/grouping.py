@@ -6,19 +6,18 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from mtp_bench.nsight.callchains import Stack, site
-from mtp_bench.nsight.calls import DEVICE_TO_HOST, HOST_TO_DEVICE, Call, HostCopy, Role, thread_id
+from mtp_bench.nsight.calls import Role, thread_id
 from mtp_bench.nsight.idle import Idle
 from mtp_bench.nsight.model import CapturedCopy, CapturedSync, Totals
-from mtp_bench.nsight.ranges import Moment, Path
-from mtp_bench.nsight.syncs import Wait
+from mtp_bench.nsight.ranges import Path
+from mtp_bench.nsight.records import DEVICE_TO_HOST, HOST_TO_DEVICE, HostCopy
+from mtp_bench.nsight.syncs import STREAM_SYNC, Wait
 from mtp_bench.nsight.text import is_operator
 
 UNKNOWN_API = "(unknown)"
 
 
-def group_syncs(
-    waits: Iterable[Wait], paths: Mapping[Moment, Path], idle: Idle, chains: Mapping[int, Stack]
-) -> tuple[CapturedSync, ...]:
+def group_syncs(waits: Iterable[Wait], idle: Idle, chains: Mapping[int, Stack]) -> tuple[CapturedSync, ...]:
     """Waits by thread, device, path, call, kind, call chain and pageability, the longest blocked first."""
     groups: dict[tuple[object, ...], list[Wait]] = defaultdict(list)
     for wait in waits:
@@ -26,7 +25,7 @@ def group_syncs(
             wait.process,
             wait.call.thread if wait.call else None,
             _device(wait, idle),
-            path_of(wait.call, paths),
+            wait.call.path if wait.call else (),
             wait.call.api if wait.call else None,
             wait.copy_call.api if wait.copy_call else None,
             wait.kind,
@@ -34,14 +33,14 @@ def group_syncs(
             wait.copy.pageable if wait.copy else None,
         )
         groups[key].append(wait)
-    rows = [_sync(group, paths, idle, chains) for group in groups.values()]
+    rows = [_sync(group, idle, chains) for group in groups.values()]
     return tuple(sorted(rows, key=lambda row: (-row.blocked_ns, row.process, row.thread or 0)))
 
 
-def _sync(group: Sequence[Wait], paths: Mapping[Moment, Path], idle: Idle, chains: Mapping[int, Stack]) -> CapturedSync:
+def _sync(group: Sequence[Wait], idle: Idle, chains: Mapping[int, Stack]) -> CapturedSync:
     first = group[0]
     stack = _stack(first, chains)
-    path = path_of(first.call, paths)
+    path = first.call.path if first.call else ()
     return CapturedSync(
         process=first.process,
         thread=thread_id(first.call.thread) if first.call else None,
@@ -62,19 +61,19 @@ def _sync(group: Sequence[Wait], paths: Mapping[Moment, Path], idle: Idle, chain
     )
 
 
-def group_copies(copies: Iterable[HostCopy], paths: Mapping[Moment, Path]) -> tuple[CapturedCopy, ...]:
+def group_copies(copies: Iterable[HostCopy]) -> tuple[CapturedCopy, ...]:
     """Copies by thread, device, path, direction, pageability and size, the most frequent first."""
     groups: dict[tuple[object, ...], list[HostCopy]] = defaultdict(list)
     for copy in copies:
         thread = copy.call.thread if copy.call else None
-        place = (copy.process, thread, copy.device, path_of(copy.call, paths))
+        place = (copy.process, thread, copy.device, copy.call.path if copy.call else ())
         groups[(*place, copy.direction, copy.pageable, copy.bytes)].append(copy)
     rows = [
         CapturedCopy(
             process=group[0].process,
             thread=thread_id(group[0].call.thread) if group[0].call else None,
             device=group[0].device,
-            range=path_of(group[0].call, paths),
+            range=group[0].call.path if group[0].call else (),
             direction=group[0].direction,
             pageable=group[0].pageable,
             bytes=group[0].bytes,
@@ -88,11 +87,11 @@ def group_copies(copies: Iterable[HostCopy], paths: Mapping[Moment, Path]) -> tu
 
 def sum_up(waits: Sequence[Wait], copies: Sequence[HostCopy], idle: Idle) -> Totals:
     """Totals of a capture."""
-    calls = Counter(Role.STREAM_SYNC.value if wait.copy_call else wait.kind for wait in waits)
+    calls = Counter(STREAM_SYNC if wait.copy_call else wait.kind for wait in waits)
     to_device = [copy for copy in copies if copy.direction == HOST_TO_DEVICE]
     to_host = [copy for copy in copies if copy.direction == DEVICE_TO_HOST]
     return Totals(
-        stream_sync=calls[Role.STREAM_SYNC.value],
+        stream_sync=calls[STREAM_SYNC],
         device_sync=calls[Role.DEVICE_SYNC.value],
         event_sync=calls[Role.EVENT_SYNC.value],
         dtoh=len(to_host),
@@ -104,11 +103,6 @@ def sum_up(waits: Sequence[Wait], copies: Sequence[HostCopy], idle: Idle) -> Tot
         copy_ns=sum(wait.copy_ns for wait in waits),
         device_idle_ns=_idle_ns(waits, idle),
     )
-
-
-def path_of(call: Call | None, paths: Mapping[Moment, Path]) -> Path:
-    """The ranges around a call; none around one that is not in the capture."""
-    return paths.get((call.thread, call.start), ()) if call else ()
 
 
 def _stack(wait: Wait, chains: Mapping[int, Stack]) -> Stack:

@@ -8,39 +8,54 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from mtp_bench.nsight.calls import PROCESS
+from mtp_bench.nsight.records import PROCESS
 from mtp_bench.nsight.sqlite import GRAPH_TRACE, KERNEL, MEMCPY, MEMSET, Export
 
-_NEVER = -(2**63)
-_AFTER = 2**63 - 1
-_UNKNOWN = 0xFFFF
+_NEVER, _AFTER = -(2**63), 2**63 - 1
+_UNKNOWN = 0xFFFF  # a device or context that the table does not name
 _ACTIVITIES = (KERNEL, MEMCPY, MEMSET, GRAPH_TRACE)
 
 Gap = tuple[int, int]
 """From the end of one activity to the start of the next; a gap that begins and ends at once where one still ran."""
 
 
-class _Returns:
-    """The times at which one process's waits returned, and the activities next to each."""
+class _Timeline:
+    """The times at which one process's waits returned, and what its devices did between each two of them.
+
+    Interval ``k`` lies before ``times[k]`` and after the time before that; there is one more of them than of times.
+    """
+
+    __slots__ = ("current", "first_start", "last_end", "more_running", "since", "times", "until")
 
     def __init__(self, times: Iterable[int]) -> None:
         self.times = sorted(set(times))
-        # Of activities that ended between two returns only the last matters, and of those that began only the first.
-        self.last_end = [_NEVER] * len(self.times)
-        self.next_start = [_AFTER] * len(self.times)
+        intervals = len(self.times) + 1
+        # Of all that ended or began in an interval only the last end and the first start matter.
+        self.last_end = [_NEVER] * intervals
+        self.first_start = [_AFTER] * intervals
         # How many more activities run over a return than over the one before it.
-        self.more_running = [0] * (len(self.times) + 1)
+        self.more_running = [0] * intervals
+        self.current, self.since, self.until = 0, _AFTER, _NEVER
+
+    def interval_of(self, start: int, end: int) -> tuple[int, int]:
+        """The intervals in which an activity began and ended; ``current`` becomes the first."""
+        began, ended = bisect_right(self.times, start), bisect_left(self.times, end)
+        if began < ended:
+            self.more_running[began] += 1
+            self.more_running[ended] -= 1
+        self.current = began
+        self.since = self.times[began - 1] if began else _NEVER
+        self.until = self.times[began] if began < len(self.times) else _AFTER
+        return began, ended
 
     def gaps(self) -> dict[int, Gap | None]:
         """The gap around each return, None where the capture does not have both ends of it."""
-        for index in range(1, len(self.times)):
-            self.last_end[index] = max(self.last_end[index], self.last_end[index - 1])
-        for index in range(len(self.times) - 1, 0, -1):
-            self.next_start[index - 1] = min(self.next_start[index], self.next_start[index - 1])
+        ends = accumulate(self.last_end, max)
+        starts = list(accumulate(reversed(self.first_start), min))[-2::-1]
+        running = accumulate(self.more_running)
         found: dict[int, Gap | None] = {}
-        running_at = accumulate(self.more_running[:-1])
-        for at, running, end, start in zip(self.times, running_at, self.last_end, self.next_start, strict=True):
-            if running:
+        for at, count, end, start in zip(self.times, running, ends, starts, strict=False):
+            if count:
                 found[at] = (at, at)
             else:
                 found[at] = None if end == _NEVER or start == _AFTER else (end, start)
@@ -68,11 +83,11 @@ def read_idle(export: Export, returns: Iterable[tuple[int, int]]) -> Idle:
     times: dict[int, list[int]] = defaultdict(list)
     for process, at in returns:
         times[process].append(at)
-    by_process = {process: _Returns(ats) for process, ats in times.items()}
+    timelines = {process: _Timeline(ats) for process, ats in times.items()}
     found = Idle({})
     for table in _ACTIVITIES:
-        _read_activities(export, table, by_process, found)
-    found.gaps = {process: returns_.gaps() for process, returns_ in by_process.items()}
+        _read_activities(export, table, timelines, found)
+    found.gaps = {process: timeline.gaps() for process, timeline in timelines.items()}
     return found
 
 
@@ -81,31 +96,29 @@ def activities_recorded(export: Export) -> bool:
     return any(export.has(table, "start", "end", "globalPid") for table in _ACTIVITIES)
 
 
-def _read_activities(export: Export, table: str, by_process: dict[int, _Returns], found: Idle) -> None:
+def _read_activities(export: Export, table: str, timelines: dict[int, _Timeline], found: Idle) -> None:
     if not export.has(table, "start", "end", "globalPid"):
         return
     device, context = (f"coalesce({export.column(table, name)}, {_UNKNOWN})" for name in ("deviceId", "contextId"))
-    nowhere = _Returns(())
-    where: dict[int, _Returns] = {}  # by process, device and context in one number, which is quicker than a tuple
+    without_waits = _Timeline(())
+    where: dict[int, _Timeline] = {}  # by process, device and context in one number, which is quicker than a tuple
     rows = export.rows(
         f"SELECT ({PROCESS.format('globalPid')} << 32) | (({device} & 65535) << 16) | ({context} & 65535), "
         f'CAST(start AS INTEGER), CAST("end" AS INTEGER) FROM {table} WHERE "end" >= start AND globalPid IS NOT NULL'
     )
     for place, start, end in rows:
-        returns = where.get(place)
-        if returns is None:
+        timeline = where.get(place)
+        if timeline is None:
             process, on_device, in_context = place >> 32, place >> 16 & 0xFFFF, place & 0xFFFF
             if on_device != _UNKNOWN:
                 found.devices[process, in_context].add(on_device)
                 found.devices[process, None].add(on_device)
-            returns = where[place] = by_process.get(process, nowhere)
-        times = returns.times
-        ended = bisect_left(times, end)
-        if ended < len(times) and end > returns.last_end[ended]:
-            returns.last_end[ended] = end
-        began = bisect_right(times, start)
-        if began and start < returns.next_start[began - 1]:
-            returns.next_start[began - 1] = start
-        if began < ended:
-            returns.more_running[began] += 1
-            returns.more_running[ended] -= 1
+            timeline = where[place] = timelines.get(process, without_waits)
+        if timeline.since <= start and end <= timeline.until:  # where the one before it was: most are
+            began = ended = timeline.current
+        else:
+            began, ended = timeline.interval_of(start, end)
+        if end > timeline.last_end[ended]:  # noqa: PLR1730  (max() would double the time of this loop)
+            timeline.last_end[ended] = end
+        if start < timeline.first_start[began]:  # noqa: PLR1730
+            timeline.first_start[began] = start

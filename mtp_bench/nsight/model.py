@@ -74,7 +74,10 @@ class CapturedCopy:
 
 @dataclass(frozen=True, slots=True)
 class CapturedRange:
-    """Ranges of domain ``mtp_bench`` of one process that share a path: that domain's ranges, outermost first."""
+    """Ranges of domain ``mtp_bench`` of one process that share a path: that domain's ranges, outermost first.
+
+    One that the capture does not see end counts without its time.
+    """
 
     process: int
     path: tuple[str, ...]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
-from mtp_bench.nsight.calls import PROCESS, process_of
+from mtp_bench.nsight.calls import Call, process_of
 from mtp_bench.nsight.model import CapturedRange, RangeName
+from mtp_bench.nsight.records import PROCESS
 from mtp_bench.nsight.sqlite import NVTX, STRINGS, Export
-from mtp_bench.nsight.text import printable, range_text
+from mtp_bench.nsight.text import decoded, operator_name, printable
 from mtp_bench.ranges import DOMAIN
 
 Moment = tuple[int, int]
@@ -22,22 +24,22 @@ _PUSH_POP, _START_END, _DOMAIN_CREATED = "(59, 70)", "(60, 71)", 75
 _STILL_OPEN = 2**63 - 1  # the end of a range that the capture does not see end
 
 
-class Range:
-    """One range. ``thread`` is the one that opened it."""
-
-    __slots__ = ("end", "name", "start", "thread")
-
-    def __init__(self, thread: int, start: int, end: int, name: RangeName) -> None:
-        self.thread, self.start, self.end, self.name = thread, start, end, name
-
-
 class _Span(NamedTuple):
-    """While a range is around what a thread does; ``since`` is later than its start where another thread opened it."""
+    """While a range is around what a thread does.
+
+    ``since`` is later than its ``start`` where another thread (``thread``) opened it.
+    """
 
     since: int
     start: int
     until: int
-    range: Range
+    thread: int
+    name: RangeName
+
+    @property
+    def inherited(self) -> bool:
+        """Whether another thread opened it, and a process-wide range brought it in."""
+        return self.since != self.start
 
 
 class Ranges:
@@ -48,19 +50,33 @@ class Ranges:
         self._nested: dict[int, list[_Span]] = defaultdict(list)
         self._process_wide: dict[int, list[_Span]] = defaultdict(list)
         if self.recorded:
-            self._read(_Reader(export), export, list(moments))
+            self._read(_Reader(export), export, moments)
 
-    def _read(self, reader: _Reader, export: Export, moments: list[Moment]) -> None:
-        export.fill("process_moment", "process, at", ((process_of(thread), at) for thread, at in moments))
-        for found in reader.process_wide():
-            self._process_wide[process_of(found.thread)].append(_whole(found))
+    def _read(self, reader: _Reader, export: Export, moments: Iterable[Moment]) -> None:
+        export.fill("moment", "thread, at", moments)
+        export.fill_from("process_moment", "process, at", f"SELECT {PROCESS.format('thread')}, at FROM moment")
+        for span in reader.process_wide():
+            self._process_wide[process_of(span.thread)].append(span)
         # What is around the opening of a process-wide range is around the threads that work inside it too.
-        openings = [(span.range.thread, span.start) for spans in self._process_wide.values() for span in spans]
-        export.fill("moment", "thread, at", [*moments, *openings])
-        for found in reader.nested():
-            self._nested[found.thread].append(_whole(found))
+        openings = [(span.thread, span.start) for spans in self._process_wide.values() for span in spans]
+        export.add("moment", "thread, at", openings)
+        for span in reader.nested():
+            self._nested[span.thread].append(span)
         for spans in (*self._nested.values(), *self._process_wide.values()):
             spans.sort(key=_by_start)
+
+    def place(self, calls: Iterable[Call]) -> None:
+        """Give each call its path: the ranges around its start, outermost first."""
+        by_thread: dict[int, list[Call]] = defaultdict(list)
+        for call in calls:
+            by_thread[call.thread].append(call)
+        known: dict[Path, Path] = {}
+        for thread, its_calls in by_thread.items():
+            paths = self._paths(thread, (call.start for call in its_calls), known)
+            its_calls.sort(key=lambda call: call.start)
+            for (_, path), together in zip(paths, groupby(its_calls, key=lambda call: call.start), strict=True):
+                for call in together[1]:
+                    call.path = path
 
     def paths(self, moments: Iterable[Moment]) -> dict[Moment, Path]:
         """The path of each moment, outermost range first."""
@@ -68,27 +84,29 @@ class Ranges:
         for thread, at in moments:
             times[thread].append(at)
         known: dict[Path, Path] = {}
-        found = {}
-        for thread, ats in times.items():
-            for at, stack in _stacks(self._around(thread), ats):
-                names = tuple(span.range.name for span in stack)
-                found[thread, at] = known.setdefault(names, names)
-        return found
+        return {(thread, at): path for thread, ats in times.items() for at, path in self._paths(thread, ats, known)}
+
+    def _paths(self, thread: int, times: Iterable[int], known: dict[Path, Path]) -> Iterator[tuple[int, Path]]:
+        """The path of ``thread`` at each of ``times``, in order and once; paths that are the same are one object."""
+        for at, stack in _stacks(self._around(thread), times):
+            path = tuple([span.name for span in stack])
+            yield at, known.setdefault(path, path)
 
     def own(self) -> tuple[CapturedRange, ...]:
         """The ranges of mtp-bench's own domain, by their path in it, in the order in which the paths first opened."""
-        mine: dict[int, dict[int, list[Range]]] = defaultdict(lambda: defaultdict(list))
+        mine: dict[int, dict[int, list[_Span]]] = defaultdict(lambda: defaultdict(list))
         for spans in (*self._nested.values(), *self._process_wide.values()):
             for span in spans:
-                if span.range.name.domain == DOMAIN:
-                    mine[span.range.thread][span.start].append(span.range)
+                if span.name.domain == DOMAIN:
+                    mine[span.thread][span.start].append(span)
         opened: list[tuple[int, int, tuple[str, ...], int]] = []
         for thread, by_start in mine.items():
-            for at, stack in _stacks(self._around(thread), list(by_start)):
-                own = [span.range for span in stack if span.range.name.domain == DOMAIN]
+            for at, stack in _stacks(self._around(thread), by_start):
+                own = [span for span in stack if span.name.domain == DOMAIN]
                 for found in by_start[at]:
-                    path = tuple(around.name.text for around in own[: own.index(found) + 1])
-                    opened.append((at, process_of(thread), path, found.end - found.start))
+                    path = tuple(span.name.text for span in own[: own.index(found) + 1])
+                    ns = 0 if found.until == _STILL_OPEN else found.until - found.start
+                    opened.append((at, process_of(thread), path, ns))
         durations: dict[tuple[int, tuple[str, ...]], list[int]] = defaultdict(list)
         for _, process, path, ns in sorted(opened):
             durations[process, path].append(ns)
@@ -101,7 +119,7 @@ class Ranges:
         (autograd's threads do): what was around the opening is around this thread too, while both are open.
         """
         nested, process_wide = self._nested.get(thread, []), self._process_wide.get(process_of(thread), [])
-        foreign = [span for span in process_wide if span.range.thread != thread]
+        foreign = [span for span in process_wide if span.thread != thread]
         busy = {at for at, stack in _stacks(nested, [span.start for span in foreign]) if stack}
         inherited = self._around_openings([span for span in foreign if span.start not in busy])
         return sorted([*nested, *process_wide, *inherited], key=_by_start)
@@ -109,7 +127,7 @@ class Ranges:
     def _around_openings(self, process_wide: Sequence[_Span]) -> Iterator[_Span]:
         openings: dict[int, list[_Span]] = defaultdict(list)
         for opened in process_wide:
-            openings[opened.range.thread].append(opened)
+            openings[opened.thread].append(opened)
         for thread, spans in openings.items():
             stacks = dict(_stacks(self._nested.get(thread, []), [opened.start for opened in spans]))
             for opened in spans:
@@ -125,54 +143,48 @@ class _Reader:
         self._domain = export.column(NVTX, "domainId", "0")
         value = f"(SELECT value FROM {STRINGS} WHERE id = textId)" if export.has(STRINGS, "id", "value") else "NULL"
         texts = [export.column(NVTX, "text"), value if export.column(NVTX, "textId") != "NULL" else "NULL"]
-        self._text = f"CAST(coalesce({', '.join(texts)}, '') AS TEXT)"
-        self._names: dict[tuple[str, str], RangeName] = {}
+        self._text = f"CAST(coalesce({', '.join(texts)}, '') AS BLOB)"  # bytes are cheaper to cut than to decode
+        self._names: dict[tuple[str, bytes], RangeName] = {}
+        self._threads: dict[int, int] = {}
         self._domains = {
-            (process, domain): printable(text)
+            (process, domain): printable(decoded(text))
             for process, domain, text in export.rows(
                 f"SELECT {PROCESS.format('globalTid')}, {self._domain}, {self._text} FROM {NVTX} "
                 f"WHERE eventType = {_DOMAIN_CREATED}"
             )
         }
 
-    def process_wide(self) -> Iterator[Range]:
+    def process_wide(self) -> Iterator[_Span]:
         """Start/end ranges."""
-        holds = self._holds("process_moment", "process", PROCESS.format("globalTid"))
-        return self._ranges(_START_END, holds)
+        return self._spans(_START_END, "process_moment", f"process = {PROCESS.format('globalTid')}")
 
-    def nested(self) -> Iterator[Range]:
+    def nested(self) -> Iterator[_Span]:
         """Push/pop ranges."""
-        return self._ranges(_PUSH_POP, self._holds("moment", "thread", "globalTid"))
+        return self._spans(_PUSH_POP, "moment", "thread = globalTid")
 
-    def _holds(self, table: str, key: str, value: str) -> str:
-        return (
-            f"(SELECT at FROM {table} WHERE {key} = {value} AND at >= start ORDER BY at LIMIT 1) < "
-            f'coalesce("end", {_STILL_OPEN})'
-        )
-
-    def _ranges(self, event_types: str, holds: str) -> Iterator[Range]:
-        own = {domain for (_, domain), text in self._domains.items() if text == DOMAIN}
+    def _spans(self, event_types: str, moments: str, same: str) -> Iterator[_Span]:
+        own = {int(domain) for (_, domain), text in self._domains.items() if text == DOMAIN}
         of_own = f"{self._domain} IN ({', '.join(map(str, own))})" if own else "0"
+        until = f'max(coalesce("end", {_STILL_OPEN}), start + 1)'
         rows = self._export.rows(
-            f'SELECT CAST(globalTid AS INTEGER), CAST(start AS INTEGER), CAST("end" AS INTEGER), '
-            f"CAST(coalesce({self._domain}, 0) AS INTEGER), {self._text} FROM {NVTX} "
-            f"WHERE eventType IN {event_types} AND globalTid IS NOT NULL AND ({of_own} OR {holds})"
+            f"SELECT CAST(globalTid AS INTEGER), CAST(start AS INTEGER), CAST({until} AS INTEGER), "
+            f"coalesce({self._domain}, 0), {self._text} FROM {NVTX} "
+            f"WHERE eventType IN {event_types} AND globalTid IS NOT NULL AND ({of_own} OR "
+            f"EXISTS (SELECT 1 FROM {moments} WHERE {same} AND at >= start AND at < {until}))"
         )
         for thread, start, end, domain, text in rows:
-            yield Range(
-                thread, start, _STILL_OPEN if end is None else end, self._name(process_of(thread), domain, text)
-            )
+            thread = self._threads.setdefault(thread, thread)  # noqa: PLW2901  (one object a thread, not one a range)
+            yield _Span(start, start, end, thread, self._name(thread, domain, text))
 
-    def _name(self, process: int, domain: int, text: str) -> RangeName:
+    def _name(self, thread: int, domain: int, text: bytes) -> RangeName:
         if domain == 0:
-            key = ("", range_text(text))
+            key = ("", operator_name(text))
         else:
-            key = (self._domains.get((process, domain), f"domain {domain}"), printable(text))
-        return self._names.setdefault(key, RangeName(*key))
-
-
-def _whole(found: Range) -> _Span:
-    return _Span(found.start, found.start, max(found.end, found.start + 1), found)
+            key = (self._domains.get((process_of(thread), domain), f"domain {domain}"), text)
+        name = self._names.get(key)
+        if name is None:
+            name = self._names[key] = RangeName(key[0], printable(decoded(key[1])))
+        return name
 
 
 def _by_start(span: _Span) -> tuple[int, int, int]:
@@ -181,6 +193,7 @@ def _by_start(span: _Span) -> tuple[int, int, int]:
 
 def _stacks(spans: Sequence[_Span], times: Iterable[int]) -> Iterator[tuple[int, list[_Span]]]:
     """For each of ``times``, in order and once, the ``spans`` that hold it; both are walked once."""
+    repeated = any(span.inherited for span in spans)  # several process-wide ranges bring in the same range
     stack: list[_Span] = []
     position = 0
     for at in sorted(set(times)):
@@ -189,12 +202,11 @@ def _stacks(spans: Sequence[_Span], times: Iterable[int]) -> Iterator[tuple[int,
                 stack.append(spans[position])
             position += 1
         stack = [span for span in stack if span.until > at]
-        yield at, _once(stack)
+        yield at, _once(stack) if repeated else stack
 
 
 def _once(stack: list[_Span]) -> list[_Span]:
-    """``stack`` without what several process-wide ranges brought in."""
-    seen: dict[int, _Span] = {}
+    seen: dict[tuple[int, int, RangeName], _Span] = {}
     for span in stack:
-        seen.setdefault(id(span.range), span)
+        seen.setdefault((span.thread, span.start, span.name), span)
     return list(seen.values())

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+import stat
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from mtp_bench.errors import InputError
-from mtp_bench.nsight.text import printable
+from mtp_bench.nsight.text import decoded, printable
 
 MAGIC = b"SQLite format 3\0"
 OLDEST, NEWEST = (3, 0), (3, 25)  # export schemas that were tried
@@ -72,14 +73,25 @@ class Export:
         """Tables that could not be read for want of columns, a sentence each."""
         return [f"table {table} has no column {', '.join(columns)}" for table, columns in self._lacking.items()]
 
-    def fill(self, table: str, columns: str, rows: Iterator[tuple[Any, ...]] | list[tuple[Any, ...]]) -> None:
-        """Put ``rows`` into a new temporary table, in memory; its columns together are its key."""
-        names = columns.split(", ")
-        self._connection.execute(f"DROP TABLE IF EXISTS temp.{table}")
-        definition = ", ".join(f"{name} INTEGER NOT NULL" for name in names)
-        self._connection.execute(f"CREATE TEMP TABLE {table} ({definition}, PRIMARY KEY ({columns})) WITHOUT ROWID")
-        marks = ", ".join("?" * len(names))
+    def fill(self, table: str, columns: str, rows: Iterable[tuple[int, ...]]) -> None:
+        """Put ``rows`` of integers into a new temporary table, in memory; its columns together are its key."""
+        self._create(table, columns)
+        self.add(table, columns, rows)
+
+    def fill_from(self, table: str, columns: str, select: str) -> None:
+        """The same with the rows of a query."""
+        self._create(table, columns)
+        self._connection.execute(f"INSERT OR IGNORE INTO {table} {select}")
+
+    def add(self, table: str, columns: str, rows: Iterable[tuple[int, ...]]) -> None:
+        """Put more rows into a temporary table."""
+        marks = ", ".join("?" for _ in columns.split(", "))
         self._connection.executemany(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", rows)
+
+    def _create(self, table: str, columns: str) -> None:
+        definition = ", ".join(f"{name} INTEGER NOT NULL" for name in columns.split(", "))
+        self._connection.execute(f"DROP TABLE IF EXISTS temp.{table}")
+        self._connection.execute(f"CREATE TEMP TABLE {table} ({definition}, PRIMARY KEY ({columns})) WITHOUT ROWID")
 
 
 _TABLES = frozenset({*_KNOWN, *_META_TABLES, STRINGS, CALLCHAINS, DIAGNOSTICS})
@@ -97,7 +109,7 @@ def open_export(path: Path) -> Iterator[Export]:
     header = _header(path, name)
     try:
         with closing(sqlite3.connect(_uri(path, header), uri=True, timeout=_BUSY_SECONDS)) as connection:
-            connection.text_factory = _decode
+            connection.text_factory = decoded
             connection.execute("PRAGMA temp_store = MEMORY")
             connection.execute(f"PRAGMA cache_size = -{_MEMORY_PAGES_KIB}")
             connection.execute("PRAGMA trusted_schema = OFF")
@@ -119,11 +131,14 @@ def is_sqlite(path: Path) -> bool:
 
 def _header(path: Path, name: str) -> bytes:
     try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise InputError(f"{name}: not a file; expected an export of Nsight Systems")
         with path.open("rb") as file:
             header = file.read(100)
-        size = path.stat().st_size
     except OSError as error:
         raise InputError(f"{name}: {error.strerror}") from None
+    size = found.st_size
     if not size:
         raise InputError(f"{name}: the file is empty; {AGAIN}")
     if not header.startswith(MAGIC):
@@ -167,10 +182,6 @@ def schema_version(text: str) -> tuple[int, ...]:
     """``(3, 25, 0)`` for ``"3.25.0"``; empty where it is no version."""
     parts = text.split(".")
     return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()
-
-
-def _decode(text: bytes) -> str:
-    return text.decode("utf-8", "replace")
 
 
 def _what_is_wrong(error: sqlite3.Error, path: Path) -> str:

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from itertools import pairwise
 
-from mtp_bench.nsight.calls import (
+from mtp_bench.nsight.calls import Call, Calls, Role
+from mtp_bench.nsight.records import (
     DEVICE_TO_HOST,
-    Call,
-    Calls,
     HostCopy,
     Key,
-    Role,
     SyncRow,
+    copies_recorded,
     count_stream_wait_rows,
     host_copies,
+    process_of_key,
     sync_rows,
+    sync_times,
+    syncs_recorded,
 )
 from mtp_bench.nsight.sqlite import MEMCPY, SYNCHRONIZATION, Export
 
+STREAM_SYNC = Role.STREAM_SYNC.value
 _SYNC_ROLES = (Role.STREAM_SYNC, Role.DEVICE_SYNC, Role.EVENT_SYNC)
 # syncType of rows whose call is none of CUDA's synchronise calls (cudaFree waits for the context, say).
 _ROW_KINDS = {1: "event_sync", 3: "stream_sync", 4: "device_sync"}
 _EVENT_ROW = 1
 
 
-@dataclass(slots=True, eq=False)
 class Wait:
     """The host waits once: a synchronisation, a blocking copy, or the two calls of a blocking copy.
 
@@ -33,13 +35,20 @@ class Wait:
     known. ``row`` is that record.
     """
 
-    process: int
-    kind: str
-    call: Call | None
-    start: int
-    end: int
-    row: SyncRow | None = None
-    copy: HostCopy | None = None
+    __slots__ = ("call", "copy", "end", "kind", "process", "row", "start")
+
+    def __init__(
+        self,
+        process: int,
+        kind: str,
+        call: Call | None,
+        start: int,
+        end: int,
+        row: SyncRow | None = None,
+        copy: HostCopy | None = None,
+    ) -> None:
+        self.process, self.kind, self.call, self.start, self.end = process, kind, call, start, end
+        self.row, self.copy = row, copy
 
     @property
     def copy_call(self) -> Call | None:
@@ -59,54 +68,49 @@ class Wait:
         return self.end - self.start + (self.copy_ns if self.copy_call else 0)
 
 
-@dataclass(slots=True)
 class Waits:
     """All waits of a capture, its copies between host and device, what looks like a wait, and what cannot be told."""
 
-    waits: list[Wait]
-    copies: list[HostCopy]
-    event_queries: list[Call]
-    stream_waits: list[Call]
-    stream_wait_rows: int
-    notes: list[str] = field(default_factory=list)
+    def __init__(self, export: Export) -> None:
+        calls = Calls(export)
+        self.copies = host_copies(export)
+        waiting = calls.waiting({copy.key for copy in self.copies} if copies_recorded(export) else None)
+        self.event_queries = [call for call in waiting if call.api.role is Role.EVENT_QUERY]
+        self.stream_waits = [call for call in waiting if call.api.role is Role.STREAM_WAIT]
+        # Without calls the table of synchronisations is all there is to count.
+        self.stream_wait_rows = 0 if calls.recorded else count_stream_wait_rows(export)
+        copy_calls = [call for call in waiting if call.api.role is Role.COPY]
+        _give_calls(self.copies, copy_calls)
+        rows = sync_rows(export)
+        self.waits = _synchronisations(waiting, rows)
+        _join_copies(self.waits, self.copies, calls)
+        self.waits += blocking_copies(self.copies)
+        others, self.notes = _other_waits(export, rows, calls)
+        self.waits += others
+        self.notes += _notes(export, calls, self, len(copy_calls))
 
 
 def read_waits(export: Export) -> Waits:
     """Find the waits of ``export``."""
-    calls = Calls(export)
-    copies = host_copies(export)
-    rows = sync_rows(export)
-    by_role: dict[Role, list[Call]] = {role: [] for role in Role}
-    waiting = calls.waiting()
-    for call in waiting:
-        by_role[call.api.role].append(call)
-    found = Waits(
-        waits=[],
-        copies=copies,
-        event_queries=by_role[Role.EVENT_QUERY],
-        stream_waits=by_role[Role.STREAM_WAIT],
-        stream_wait_rows=0 if calls.recorded else count_stream_wait_rows(export),
-    )
-    copy_calls = {key: call for call in by_role[Role.COPY] for key in call.keys}
+    return Waits(export)
+
+
+def _give_calls(copies: Iterable[HostCopy], calls: Iterable[Call]) -> None:
+    by_key = {key: call for call in calls for key in call.keys}
     for copy in copies:
-        copy.call = copy_calls.get(copy.key)
-    row_of = {id(call): row for call in waiting if (row := _take(rows, call)) is not None}
-    found.waits += [
-        Wait(call.process, role.value, call, call.start, call.end, row_of.get(id(call)))
-        for role in _SYNC_ROLES
-        for call in by_role[role]
-    ]
-    _join_copies(found.waits, found.copies, calls)
-    found.waits += _blocking_copies(found.copies)
-    found.waits += _other_waits(rows, calls, found.notes)
-    found.notes += _what_cannot_be_told(export, calls, by_role, found.copies)
-    return found
+        copy.call = by_key.get(copy.key)
 
 
-def _take(rows: dict[Key, SyncRow], call: Call) -> SyncRow | None:
-    """The record of a call, taken out of ``rows``, so that those of other calls are left."""
-    taken = [rows.pop(key) for key in call.keys if key in rows]
-    return taken[0] if taken else None
+def _synchronisations(calls: Iterable[Call], rows: dict[Key, SyncRow]) -> list[Wait]:
+    """Calls that synchronise. The ``rows`` of all ``calls`` are taken out, so that those of other calls are left."""
+    waits = []
+    for call in calls:
+        row = None
+        for key in call.keys:
+            row = rows.pop(key, None) or row
+        if call.api.role in _SYNC_ROLES:
+            waits.append(Wait(call.process, call.api.role.value, call, call.start, call.end, row))
+    return waits
 
 
 def _join_copies(waits: list[Wait], copies: list[HostCopy], calls: Calls) -> None:
@@ -121,18 +125,16 @@ def _join_copies(waits: list[Wait], copies: list[HostCopy], calls: Calls) -> Non
     broken = {id(unsure[number][1]) for number in calls.interrupted(gaps)}
     for copy, wait in pairs:
         if id(wait) not in broken:
-            join(wait, copy)
+            wait.kind, wait.copy, copy.blocking = copy.direction, copy, True
 
 
-def join(wait: Wait, copy: HostCopy) -> None:
-    """Make one sync of a stream synchronisation and the copy it belongs to."""
-    wait.kind, wait.copy, copy.blocking = copy.direction, copy, True
-
-
-def part(wait: Wait, copy: HostCopy) -> Wait | None:
-    """Undo :func:`join`; what is returned is the wait in the copy itself, if it has one."""
-    wait.kind, wait.copy, copy.blocking = Role.STREAM_SYNC.value, None, False
-    return next(iter(_blocking_copies([copy])), None)
+def part_across_ranges(found: Waits) -> None:
+    """Part copies from synchronisations in other ranges: a blocking copy's two calls are in the same one."""
+    for wait in list(found.waits):
+        copy = wait.copy
+        if copy and wait.copy_call and wait.call and wait.copy_call.path != wait.call.path:
+            wait.kind, wait.copy, copy.blocking = STREAM_SYNC, None, False
+            found.waits += blocking_copies([copy])
 
 
 def _next_of_thread(waits: list[Wait], copies: list[HostCopy]) -> list[tuple[HostCopy, Wait]]:
@@ -148,7 +150,7 @@ def _next_of_thread(waits: list[Wait], copies: list[HostCopy]) -> list[tuple[Hos
         if thread == next_thread
         and isinstance(first, HostCopy)
         and isinstance(second, Wait)
-        and second.kind == Role.STREAM_SYNC.value
+        and second.kind == STREAM_SYNC
     ]
 
 
@@ -159,12 +161,12 @@ def _same_stream(copy: HostCopy, wait: Wait) -> bool:
 
 def _follows_directly(copy: HostCopy, wait: Wait) -> bool:
     """Whether the process made no call at all in between: correlation ids count its calls."""
-    if copy.call is None or wait.call is None or not copy.call.correlations or not wait.call.correlations:
-        return False
-    return wait.call.correlations[0] - copy.call.correlations[-1] == 1
+    before = copy.call.keys if copy.call else ()
+    after = wait.call.key if wait.call else None
+    return after is not None and bool(before) and after - max(before) == 1
 
 
-def _blocking_copies(copies: list[HostCopy]) -> list[Wait]:
+def blocking_copies(copies: Iterable[HostCopy]) -> list[Wait]:
     """Copies whose own call waits: those without Async in their name, and to or from pageable memory."""
     waits = []
     waited = {id(copy.call) for copy in copies if copy.blocking}  # one call may copy several times
@@ -184,58 +186,54 @@ def _blocking_copies(copies: list[HostCopy]) -> list[Wait]:
     return waits
 
 
-def _other_waits(rows: dict[Key, SyncRow], calls: Calls, notes: list[str]) -> list[Wait]:
-    """Waits inside other calls (``cudaFree``), and records whose call is not in the capture."""
+def _other_waits(export: Export, rows: dict[Key, SyncRow], calls: Calls) -> tuple[list[Wait], list[str]]:
+    """Waits inside other calls (``cudaFree``), and records whose call is not in the capture; what to say of them."""
     behind = calls.behind(rows) if rows else {}
-    waits = []
-    undecided = without_call = 0
-    for key, row in rows.items():
-        call = behind.get(key)
-        kind = _ROW_KINDS.get(row.type)
-        if kind is None or (call is not None and "Query" in call.api.name):
-            continue
-        if call is None and row.type == _EVENT_ROW:
-            undecided += 1
-            continue
-        start, end = (call.start, call.end) if call else (row.start, row.end)
-        without_call += call is None
-        waits.append(Wait(key[0], kind, call, start, end, row))
+    without_call = {key: row for key, row in rows.items() if key not in behind and row.type in _ROW_KINDS}
+    undecided = sum(row.type == _EVENT_ROW for row in without_call.values())
+    notes = []
     if undecided:
         notes.append(
             f"{undecided} records of events have no call in the capture: queries, in which the host does not wait, or "
             "synchronisations; they are left out"
         )
-    if without_call:
+    if len(without_call) > undecided:
         notes.append(
-            f"{without_call} synchronisations have no call in the capture: their thread, ranges and call site are "
-            "unknown, and blocked time is what the record of the synchronisation says"
+            f"{len(without_call) - undecided} synchronisations have no call in the capture: their thread, ranges and "
+            "call site are unknown, and blocked time is what the record of the synchronisation says"
         )
-    return waits
+    waits = [
+        Wait(process_of_key(key), _ROW_KINDS[without_call[key].type], None, start, end, without_call[key])
+        for key, (start, end) in (sync_times(export, without_call) if without_call else {}).items()
+        if without_call[key].type != _EVENT_ROW
+    ]
+    for key, call in behind.items():
+        row = rows[key]
+        if row.type in _ROW_KINDS and "Query" not in call.api.name:
+            waits.append(Wait(call.process, _ROW_KINDS[row.type], call, call.start, call.end, row))
+    return waits, notes
 
 
-def _what_cannot_be_told(
-    export: Export, calls: Calls, by_role: dict[Role, list[Call]], copies: list[HostCopy]
-) -> list[str]:
+def _notes(export: Export, calls: Calls, found: Waits, copy_calls: int) -> list[str]:
+    """What cannot be told of waits and copies."""
     notes = []
-    has_copies = export.has(MEMCPY)
-    if by_role[Role.COPY] and not has_copies:
+    if copy_calls and not copies_recorded(export):
         notes.append(
-            f"no record of copies (table {MEMCPY}) though there are {len(by_role[Role.COPY])} calls of copies: "
+            f"no record of copies (table {MEMCPY}) though there are {copy_calls} calls of copies: "
             "direction, bytes and pageability are unknown, and copies that block are not among the syncs"
         )
-    syncs = sum(len(by_role[role]) for role in _SYNC_ROLES)
-    if syncs and not export.has(SYNCHRONIZATION):
+    if found.waits and not syncs_recorded(export):
         notes.append(
             f"no record of synchronisations (table {SYNCHRONIZATION}): waits inside other calls (cudaFree, say) and "
             "the stream that was waited for are unknown"
         )
-    outside = sum(copy.call is None and not copy.in_graph for copy in copies)
+    outside = sum(copy.call is None and not copy.in_graph for copy in found.copies)
     if outside and calls.recorded:
         notes.append(
-            f"{outside} of {len(copies)} copies between host and device have no call in the capture: whether the host "
-            "waited for them is unknown"
+            f"{outside} of {len(found.copies)} copies between host and device have no call in the capture: whether the "
+            "host waited for them is unknown"
         )
-    unknown = sum(copy.pageable is None for copy in copies)
+    unknown = sum(copy.pageable is None for copy in found.copies)
     if unknown:
-        notes.append(f"pageability of {unknown} of {len(copies)} copies is not recorded")
+        notes.append(f"pageability of {unknown} of {len(found.copies)} copies is not recorded")
     return notes

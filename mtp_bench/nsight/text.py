@@ -14,7 +14,7 @@ _UNPRINTABLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _API_VERSION = re.compile(r"_v\d{4,}")
 _API_VARIANT = re.compile(r"(_v\d+)?(_pt[sd][sz])?$")
 # What torch.autograd.profiler.emit_nvtx appends to the name of an operator, a number a call.
-_OP_DETAILS = re.compile(r", (?:seq|op_id|sizes|input_op_ids) = .*", re.DOTALL)
+_OP_DETAILS = (b", seq = ", b", op_id = ", b", sizes = ", b", input_op_ids = ")
 _OPERATOR = re.compile(r"[a-z]\w*::\w[\w.]*")
 
 
@@ -40,9 +40,19 @@ def api_base(name: str) -> str:
     return _API_VARIANT.sub("", name)
 
 
-def range_text(text: str) -> str:
-    """The name of a range: PyTorch's operators without the numbers of the call (``aten::to, seq = 3, op_id = 7``)."""
-    return printable(_OP_DETAILS.sub("", text))
+def operator_name(text: bytes) -> bytes:
+    """The name of a range without what PyTorch says of the call: ``aten::to`` of ``aten::to, seq = 3, op_id = 7``."""
+    at = text.find(b", ")
+    while at >= 0:
+        if text.startswith(_OP_DETAILS, at):
+            return text[:at]
+        at = text.find(b", ", at + 1)
+    return text
+
+
+def decoded(text: bytes) -> str:
+    """Text of a database, whatever it holds."""
+    return text.decode("utf-8", "replace")
 
 
 def is_operator(text: str) -> bool:
