@@ -15,7 +15,7 @@ from mtp_bench.report.columns import Column
 from mtp_bench.report.comparison_view import ComparisonView, GroupView, TableView, regressed
 from mtp_bench.report.inert import shortened
 from mtp_bench.report.plots import UNICODE, Glyphs
-from mtp_bench.report.review import Section, bullets, cell, code, fence, prose, table
+from mtp_bench.report.review import Section, bullets, code, fence, inline, prose, table
 from mtp_bench.report.words import FROM_PYTHON, plural
 
 WHOLE = "`mtp-bench compare --format json` has everything"
@@ -144,7 +144,7 @@ def _sites(view: ComparisonView) -> Iterator[Section]:
     for site in view.sites:
         lines = [f"- {code(site.place)} in {code(site.function)}", *([f"  {code(site.code)}"] if site.code else [])]
         for reason, found in words.outcomes(site):
-            lines += [f"  - {cell(reason)}: {cell(words.outcome_line(outcome))}" for outcome in found]
+            lines += [f"  - {inline(reason)}: {inline(words.outcome_line(outcome))}" for outcome in found]
         items.append(lines)
     if items:
         changed = sum(site.changed for site in view.sites)

@@ -10,7 +10,7 @@ from mtp_bench.report import comparison_markdown
 from mtp_bench.report.columns import Column
 from mtp_bench.report.comparison_view import ComparisonView
 from mtp_bench.report.inert import shortened
-from mtp_bench.report.review import LIMIT, Section, bullets, cell, code, fence, fitted, prose, table
+from mtp_bench.report.review import LIMIT, Section, bullets, code, fence, fitted, inline, prose, table
 from mtp_bench.report.view import LeadRow, SiteView, WorkloadView, site_views, workload_views
 from mtp_bench.report.words import (
     FROM_PYTHON,
@@ -114,7 +114,7 @@ def _sites(sites: Sequence[SiteView]) -> Section:
         lines = [f"- {code(site.place)} in {code(site.function)}", *([f"  {code(site.code)}"] if site.code else [])]
         for reason in site.reasons:
             counts = "; ".join(reason.counts)
-            lines.append(f"  - {cell(f'{reason.kind}, {reason.op}, in {reason.range}: {counts}')}")
+            lines.append(f"  - {inline(f'{reason.kind}, {reason.op}, in {reason.range}: {counts}')}")
         items.append(lines)
     return Section(items=items, summary=f"Syncs a step by call site ({plural(len(sites), 'line')})", rank=_SITES)
 

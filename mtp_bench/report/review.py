@@ -7,7 +7,7 @@ code points, and what is pasted into a browser arrives with two characters a lin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from mtp_bench.report.columns import Column
@@ -36,20 +36,15 @@ def prose(text: str) -> str:
     return " ".join([code(first) if _BEGINS_BLOCK.fullmatch(first) else _word(first), *map(_word, others)])
 
 
-def cell(text: str) -> str:
-    """:func:`prose` in a table, where nothing begins a block."""
+def inline(text: str) -> str:
+    """:func:`prose` for the middle of a line, where nothing begins a block."""
     return " ".join(map(_word, shortened(text, _LONGEST).split(" ")))
 
 
 def code(text: str) -> str:
-    """``text`` as a code span, also inside a table; "" where it is empty."""
+    """``text`` as a code span; "" where it is empty."""
     shown = shortened(text, _LONGEST)
-    if not shown:
-        return ""
-    if "`" not in shown and "|" not in shown:
-        return f"`{shown}`"
-    inside = "".join(c if c.isalnum() or c == " " or not c.isascii() else f"&#{ord(c)};" for c in shown)
-    return f"<code>{inside}</code>"
+    return f"`{shown}`" if shown and "`" not in shown else _element(shown)
 
 
 def fence(lines: Sequence[str]) -> str:
@@ -133,11 +128,23 @@ def table(columns: Sequence[Column]) -> tuple[list[str], list[list[str]]]:
     titles = [" ".join(column.title.split()) for column in columns]
     head = [_row(titles), f"|{'|'.join('---:' if column.number else '---' for column in columns)}|"]
     rows = zip(*(column.cells for column in columns), strict=True)
-    return head, [[_row([code(name), *map(cell, cells)])] for name, *cells in rows]
+    return head, [[_row([_cell(name, code), *(_cell(cell, inline) for cell in cells)])] for name, *cells in rows]
 
 
 def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+def _cell(text: str, as_: Callable[[str], str]) -> str:
+    """A table ends a cell at every pipe, also in a code span."""
+    shown = as_(text)
+    return _element(shortened(text, _LONGEST)) if "|" in shown else shown
+
+
+def _element(text: str) -> str:
+    """A code element, in which no character has a meaning left."""
+    inside = "".join(c if c.isalnum() or c == " " or not c.isascii() else f"&#{ord(c)};" for c in text)
+    return f"<code>{inside}</code>" if text else ""
 
 
 def _length(lines: Iterable[str]) -> int:

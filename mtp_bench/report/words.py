@@ -49,8 +49,8 @@ def percent(difference: Difference) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """``1 sync``, ``2 syncs``."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    """``1 sync``, ``2,000 syncs``."""
+    return f"{count} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def what_and_where(

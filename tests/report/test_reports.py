@@ -1,4 +1,4 @@
-"""Reports: everything a reader needs, in one order, and no number cut at 80 columns."""
+"""The report of a run: everything a reader needs, in one order, and no number cut at 80 columns."""
 
 import io
 import re
@@ -6,23 +6,15 @@ import re
 import pytest
 from rich.console import Console
 
-from mtp_bench.compare import compare
-from mtp_bench.headline import headline
+from mtp_bench.compare.headline import headline
 from mtp_bench.report import markdown
-from mtp_bench.report.terminal import comparison_report, run_report
+from mtp_bench.report.review import length
+from mtp_bench.report.terminal import run_report
 from mtp_bench.report.view import site_views, workload_views
 from mtp_bench.report.words import first_line
 from mtp_bench.results import GraphCapture, Place, VariantInfo
 from tests import runs
-
-
-def text_of(renderable, width, terminal=True):
-    """What a terminal shows, or what a pipe gets."""
-    out = io.StringIO()
-    Console(file=out, width=width, highlight=False, force_terminal=terminal, color_system=None).print(
-        renderable, crop=False
-    )
-    return out.getvalue()
+from tests.report.reading import shown_text, text_of
 
 
 def shown(run, width=80):
@@ -128,10 +120,8 @@ def test_a_sentence_in_a_pipe_is_one_line():
 @pytest.mark.parametrize("terminal", [True, False])
 @pytest.mark.parametrize("width", [80, 140])
 def test_no_line_ends_with_blanks(width, terminal):
-    comparison = compare([("a", large_run()), ("b", runs.modelled_run())])
-    reports = [run_report(run, width) for run in (large_run(), runs.modelled_run(), runs.measured_run())]
-    for report in (*reports, comparison_report(comparison, width)):
-        found = text_of(report, width, terminal)
+    for run in (large_run(), runs.modelled_run(), runs.measured_run()):
+        found = text_of(run_report(run, width), width, terminal)
         assert [line for line in found.splitlines() if line != line.rstrip()] == []
 
 
@@ -224,8 +214,8 @@ def test_a_failed_and_a_skipped_variant_are_rows_with_their_reason():
             ),
         ]
     )
-    for found in (shown(run, 140), markdown.run_report(run)):
-        assert re.search(r"my:fn`? +\|? ?failed", found)
+    for found in (shown(run, 140), shown_text(markdown.run_report(run))):
+        assert re.search(r"my:fn ?failed", found.replace("  ", ""))
         assert "my:fn: failed: ValueError: no at my.py:3 in fn" in found
         assert "megatron: skipped: packed needs 0.16" in found
 
@@ -311,8 +301,10 @@ def test_markdown_tables_are_tables():
 def test_markdown_fits_a_review_however_many_lines_wait():
     sites = [runs.site(1, line=line, code="x" * 80) for line in range(2000)]
     found = markdown.run_report(runs.run([runs.result("original", syncs=runs.syncs(*sites))]))
-    assert len(found) < 64_000
-    assert re.search(r"- \d+ more lines in run\.json", found)
+    assert 59_000 < length(found) <= 60_000
+    assert re.search(
+        r"\n\n1,\d\d\d of 2000 lines left out here to fit a review; run\.json has everything\.\n\n</details>", found
+    )
     assert found.rstrip().endswith("seed 0")
 
 
@@ -321,101 +313,12 @@ def test_a_run_without_results_has_a_report():
     assert "No packed workload was run" in markdown.run_report(runs.run())
 
 
-def test_a_comparison_shows_verdict_difference_syncs_and_changed_lines():
-    before = runs.run([runs.result("patched", syncs=runs.syncs(runs.site(1))), runs.result("gone")])
-    after = runs.run(
-        [runs.result("patched", syncs=runs.syncs(), time=runs.time(9_900.0), numerics=runs.numerics("nan"))]
-    )
-    after = after.model_copy(update={"environment": runs.environment(torch="2.14.1")})
-    found = compare([("a", before), ("b", after)])
-    for text in (text_of(comparison_report(found, 140), 140), markdown.comparison_report(found).replace("\\_", "_")):
-        assert "torch: 2.13.0 (a), 2.14.1 (b)" in text
-        assert "1 > 0" in text
-        assert "close > nan" in text
-        assert "-100.0" in text
-        assert "patched (b): 1 fewer at mtp_bench/variants/patched.py:40: if num" in text
-        assert "gone (b): incomparable: not in b" in text
-
-
-@pytest.mark.parametrize("width", [40, 80, 140])
-def test_a_comparison_fits_the_terminal(width):
-    found = text_of(
-        comparison_report(compare([("20261201-000000-sim-h100", large_run()), ("b", large_run())]), width), width
-    )
-    assert max(len(line) for line in found.splitlines()) <= width
-    assert "…" not in found
-
-
-def test_what_is_true_of_all_variants_or_leads_is_said_once():
-    before, after = runs.modelled_run(), runs.modelled_run()
-    after.workloads["packed-sft"] = {**after.workloads["packed-sft"], "hidden_size": 64}
-    found = compare([("a", before), ("b", after)])
-    for text in (text_of(comparison_report(found, 140), 140), markdown.comparison_report(found).replace("\\_", "_")):
-        assert text.count("incomparable: different workload") == 1
-        assert "all: incomparable: different workload: hidden_size" in text
-
-
-def test_what_is_so_at_some_leads_names_them():
-    slow = runs.time(10.0, 30_000.0, 10.0, modelled=False)
-    run = runs.run(
-        [
-            runs.result(variant, lead_ms=lead, time=slow if lead == 1 else runs.time(10.0, 10.0, modelled=False))
-            for variant in ("original", "mine", "yours")
-            for lead in (0.0, 1.0)
-        ],
-        environment=runs.environment(device=runs.GPU),
-    )
-    noisy = run.results[3].model_copy(update={"time": runs.time(30_000.0, 10.0, 20_000.0, modelled=False)})
-    run.results[3] = noisy
-    text = text_of(comparison_report(compare([("a", run)]), 140), 140)
-    assert "mine at lead 1 ms: unclear: the interval holds 0" in text
-
-
-def test_a_workload_of_one_run_only_is_one_line_and_no_table():
-    before = runs.modelled_run()
-    after = runs.run([found for found in before.results if found.workload == "packed-sft"])
-    text = text_of(comparison_report(compare([("a", before), ("b", after)]), 140), 140)
-    assert "padded-sft, scope loss, baseline a\n  b: incomparable: b has no padded-sft in scope loss\n" in text
-    assert text.count("padded-sft") == 2
-
-
-def test_what_is_skipped_on_both_sides_is_said_once():
-    skipped = runs.run(
-        [
-            runs.result(name, lead_ms=lead, status="skipped", time=None)
-            for name in ("original", "a")
-            for lead in (0.0, 1.0)
-        ]
-    )
-    found = compare([("x", skipped)])
-    for text in (text_of(comparison_report(found, 140), 140), markdown.comparison_report(found)):
-        assert text.count("left out, since skipped on both sides: a on packed-sft") == 1
-
-
-def test_what_a_gate_cannot_tell_is_said_in_both_formats():
-    lacking = runs.run([runs.result("original", numerics=None), runs.result("mine")])
-    found = compare([("x", lacking)], gates=["values"])
-    assert "cannot tell: --fail-on values: no values of original" in text_of(comparison_report(found, 80), 80)
-    assert "Cannot tell:\n\n- --fail-on values: no values of original\n" in markdown.comparison_report(found)
-
-
 def test_times_that_are_not_finite_are_shown_and_have_no_difference():
     run = runs.run([runs.result("original"), runs.result("mine", time=runs.time(float("nan")))])
     assert re.search(r"^mine +close +0 +yes +nan +-$", shown(run), re.M)
     assert "| `mine` | close | 0 | yes | nan | - |" in markdown.run_report(run)
-    for text in (
-        text_of(comparison_report(compare([("x", run)]), 80), 80),
-        markdown.comparison_report(compare([("x", run)])),
-    ):
-        assert "mine: incomparable: mine has step times that are not finite" in text
 
 
 def test_a_run_without_results_names_its_simulated_device():
     device = runs.environment().device.model_copy(update={"profile": "h100 0123abcd"})
     assert " on sim:h100 (modelled), torch " in first_line(runs.run(environment=runs.environment(device=device)))
-
-
-def test_a_comparison_of_one_variant_says_there_is_nothing_to_compare():
-    assert "Nothing to compare" in text_of(
-        comparison_report(compare([("a", runs.run([runs.result("original")]))]), 80), 80
-    )
