@@ -2,9 +2,11 @@
 #
 # PYTHON   interpreter for the virtual environments, and for gpu-check (default: python3)
 # PIP_ARGS further arguments of pip, an index say
+# JOBS     processes of `make test`, a test file each (default: as many as CPUs, up to 8)
 
 PYTHON ?= python3
 PIP_ARGS ?=
+JOBS ?= auto
 VENV := .venv
 VENV_CUDA := .venv-cuda
 BIN := $(VENV)/bin
@@ -26,7 +28,7 @@ setup-cuda: $(VENV_CUDA)/.ready
 deps: $(addprefix .deps/,$(RELEASES))
 
 test: lint types deps
-	$(BIN)/python -m pytest tests -m "not gpu and not hostcuda"
+	$(BIN)/python -m pytest tests -m "not gpu and not hostcuda" -n $(JOBS) --maxprocesses 8 --dist loadfile
 
 # The CUDA build of PyTorch over a CUDA runtime that does nothing: tools/hostcuda/README.md.
 test-cuda: setup-cuda
