@@ -72,7 +72,7 @@ class Browser:
         """A tab of its own, ``width`` by ``height`` CSS pixels."""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        page = Page(self, session)
+        page = Page(self, session, target)
         for domain in ("Page", "Runtime", "Log", "Network", "Accessibility"):
             page.call(f"{domain}.enable")
         page.resize(width, height)
@@ -123,9 +123,15 @@ class Browser:
 class Page:
     """One tab."""
 
-    def __init__(self, browser: Browser, session: str) -> None:
+    def __init__(self, browser: Browser, session: str, target: str) -> None:
         self._browser = browser
         self._session = session
+        self._target = target
+
+    def close(self) -> None:
+        """Close the tab."""
+        self._browser.call("Target.closeTarget", targetId=self._target)
+        self._browser.forget(self._session)
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """One message to this tab."""

@@ -131,7 +131,7 @@ def _distribution_drawing() -> Drawing:
     return Drawing(
         [
             line_at_1(title),
-            paths("strokes").encode(color=colour),
+            paths("strokes", 1).encode(color=colour),
             box.mark_bar(size=14, fillOpacity=0.25, strokeWidth=1.5).encode(
                 x=x_channel("low", title), x2=alt.X2("high"), stroke=stroke
             ),
@@ -163,9 +163,9 @@ def _order_drawing(title: list[str]) -> Drawing:
     sides = alt.Color("side:N", scale=colours("baseline", "candidate"), legend=None)
     layers = [
         line_at_1(title, opacity=0),  # for its axis
-        paths("clock", color=PALETTE["clock"][0]),
-        paths("throttled", color=PALETTE["throttled"][0]),
-        paths("steps").encode(color=sides),
+        paths("clock", 1.5, color=PALETTE["clock"][0]),
+        paths("throttled", 1, color=PALETTE["throttled"][0]),
+        paths("steps", 1.5).encode(color=sides),
     ]
     return Drawing(layers, lane_height=36)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 GLYPHS = {"slower": "\u25b2", "faster": "\u25bc", "same": "\u25cf", "unclear": "\u25c6", "incomparable": "\u2715"}
-_PAPER = ("#ffffff", "#15191d")
+PAPER = ("#ffffff", "#15191d")
 _LONGEST = 1_000  # characters of one text
 _MARKS = ", ".join(f"{glyph} {verdict}" for verdict, glyph in GLYPHS.items() if verdict != "incomparable")
 _LEGENDS = {
@@ -111,7 +111,7 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals |= {
-        "paper": _PAPER,
+        "paper": PAPER,
         "palette": PALETTE,
         "verdicts": VERDICTS,
         "glyphs": GLYPHS,

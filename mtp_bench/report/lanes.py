@@ -7,8 +7,9 @@ chart. Layout depends on no font, so that a picture is the same on every machine
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from rich.cells import cell_len
@@ -34,7 +35,7 @@ PALETTE: Mapping[str, tuple[str, str]] = {
     "throttled": ("#b3261f", "#ff8f86"),
 }
 PLOT_WIDTH = 420
-_CHARTS = 9  # of one kind, as many as a default run has tables; with more lanes more, since each holds _LANES at most
+_GROUPS = 9  # have charts of their own, as many as a default run has tables; each chart costs Vega some 30 ms
 _LANES = 40  # in one chart, so that it fits a printed page
 _LABEL_WIDTH, _REMARK_WIDTH, _AXIS_HEIGHT = 236, 164, 52
 _LABEL_CELLS = 32
@@ -57,15 +58,16 @@ class Lane(Protocol):
 L = TypeVar("L", bound=Lane)
 
 
-def chunks(lanes: Sequence[L]) -> Iterator[Sequence[L]]:
-    """The lanes of one chart after the other: a group each where they are few, more where they are many."""
-    least = -(-len(lanes) // _CHARTS)
-    begun = 0
-    for index in range(1, len(lanes) + 1):
-        ended = index == len(lanes) or lanes[index].group != lanes[index - 1].group
-        if index - begun == _LANES or (ended and (index - begun >= least or index == len(lanes))):
-            yield lanes[begun:index]
-            begun = index
+def chunks(lanes: Sequence[L]) -> list[list[L]]:
+    """The lanes of each chart: a group each where groups are few; else as many whole groups as one chart holds."""
+    groups = [list(group) for _, group in itertools.groupby(lanes, key=lambda lane: lane.group)]
+    few = len(groups) <= _GROUPS
+    charts: list[list[L]] = []
+    for group in groups:
+        if few or not charts or len(charts[-1]) + len(group) > _LANES:
+            charts.append([])
+        charts[-1] += group
+    return [chart[begin : begin + _LANES] for chart in charts for begin in range(0, len(chart), _LANES)]
 
 
 class Lanes(Generic[L]):
@@ -201,11 +203,12 @@ def line_at_1(title: str | list[str], **style: Any) -> Any:
     return marked.encode(x=x_channel("x", title), y=top, y2=bottom)
 
 
-def paths(name: str, **style: Any) -> Any:
+def paths(name: str, width: float, **style: Any) -> Any:
     """A layer of ``Lanes.path``: one element a path, however many samples it holds."""
     import altair as alt
 
-    marked = layer(name).mark_point(size=4, filled=False, strokeWidth=1, opacity=1, **style)  # 4: a unit is a pixel
+    unit = 4  # the size at which a unit of a path is a pixel
+    marked = layer(name).mark_point(size=unit, filled=False, strokeWidth=width, opacity=1, **style)
     return marked.encode(x=alt.value(0), y=y_channel(), shape=alt.Shape("d:N", scale=None))
 
 

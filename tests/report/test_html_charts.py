@@ -1,4 +1,4 @@
-"""The pictures of the HTML report: what they draw, that nobody's text gets out of its place, and that they stay small."""
+"""The pictures of the HTML report: what they draw, and that nobody's text gets out of its place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mtp_bench.report.svg import redrawn
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = [
     "</text></svg><script>alert(1)</script>",
-    "\" onload=\"alert(1)\" x='",
+    '" onload="alert(1)" x=\'',
     "&lt;b&gt; & <![CDATA[ ]]> <!-- --> <?xml?>",
     "datum.y; alert(1)",
     "red\x1b[31m\x00",
@@ -122,7 +122,7 @@ def test_texts_stay_texts_and_do_nothing(text):
         assert {element.tag.removeprefix(SVG) for element in tree.iter()} <= {
             *("svg", "g", "path", "line", "rect", "text", "tspan")
         }
-        attributes = {name for element in tree.iter() for name in element.keys()}
+        attributes = {name for element in tree.iter() for name in element.attrib}
         assert not [name for name in attributes if name.startswith("on") or "href" in name or name in ("style", "id")]
         assert not re.search("[\x00-\x1f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", svg)
 
@@ -130,7 +130,7 @@ def test_texts_stay_texts_and_do_nothing(text):
 def test_a_very_long_name_is_cut():
     (svg,) = charts.forest([ratio("x" * 100_000, group="\u6f22" * 100_000)])
     assert len(svg) < 6_000
-    assert "x" * 33 + "..." in texts(svg)
+    assert "x" * 29 + "..." in texts(svg)
 
 
 def test_nothing_but_a_drawing_gets_through():
@@ -158,6 +158,6 @@ def test_groups_are_charts_of_their_own_where_they_are_few():
 
 
 def test_many_groups_share_a_chart_and_a_large_one_is_split():
-    assert [len(chunk) for chunk in chunks([ratio(group=str(index)) for index in range(20)])] == [3] * 6 + [2]
+    assert [len(chunk) for chunk in chunks([ratio(group=str(index // 3)) for index in range(90)])] == [39, 39, 12]
     assert [len(chunk) for chunk in chunks([ratio()] * 90)] == [40, 40, 10]
-    assert list(chunks([])) == []
+    assert chunks([]) == []
