@@ -15,14 +15,18 @@ Stack = tuple[str, ...]
 
 # Modules whose frames are inside every sync: CUDA, the profiler, PyTorch, the interpreter, the C library.
 _MACHINERY = re.compile(
-    r"(libcu\w*|libtorch\w*|libc10\w*|libToolsInjection\w*|libnvToolsExt\w*|libpython[\d.]*|python[\d.]*|"
-    r"libc|libc-[\d.]+|libpthread\w*|libstdc\+\+|ld-linux[\w-]*)(\.so.*|-[\d.]+\.so)?"
+    r"libcu(da|dart|blas|dnn|fft|file|pti|rand|solver|sparse)\b.*|lib(torch|c10)(_\w+)?\b.*|libToolsInjection.*|"
+    r"libnvToolsExt.*|(lib)?python[\d.]*\b.*|(libc|libpthread|libstdc\+\+|ld-linux[\w-]*)[-.].*"
 )
 
 
 def callchains_recorded(export: Export) -> bool:
     """Whether calls have call chains."""
-    return export.has(CALLCHAINS, "id", "symbol", "module", "stackDepth") and export.has(RUNTIME, "callchainId")
+    return (
+        export.has(CALLCHAINS, "id", "symbol", "module", "stackDepth")
+        and export.has(STRINGS, "id", "value")
+        and export.offers(RUNTIME, "callchainId")
+    )
 
 
 def read_callchains(export: Export, ids: Iterable[int]) -> dict[int, Stack]:

@@ -102,7 +102,7 @@ class Calls:
         self.recorded = export.has(RUNTIME, "start", "end", "globalTid", "nameId") and export.has(
             STRINGS, "id", "value"
         )
-        self._key = key_sql(RUNTIME, "globalTid") if export.column(RUNTIME, "correlationId") != "NULL" else "NULL"
+        self._key = key_sql(RUNTIME, "globalTid") if export.offers(RUNTIME, "correlationId") else "NULL"
         callchain = export.column(RUNTIME, "callchainId")
         self._columns = (
             f'CAST(globalTid AS INTEGER), CAST(start AS INTEGER), CAST("end" AS INTEGER), nameId, {self._key}, '
@@ -112,14 +112,14 @@ class Calls:
     def waiting(self, copies: Set[Key] | None) -> list[Call]:
         """Synchronisations, queries, waits and copies, by thread and time, without calls that others make inside.
 
-        Of the calls of copies only those in ``copies``, and all where that is None.
+        Of the asynchronous copies, most of which are within the device, only those in ``copies``; all where it is None.
         """
         apis = self._apis(_GLOBS)
         if not apis:
             return []
         rows = self._rows(f"nameId IN ({_listed(apis)})")
         if copies is not None:
-            copying = {number for number, api in apis.items() if api.role is Role.COPY}
+            copying = {number for number, api in apis.items() if api.role is Role.COPY and api.is_async}
             rows = (row for row in rows if row[3] not in copying or row[4] in copies)
         return outermost(_calls(rows, apis))
 

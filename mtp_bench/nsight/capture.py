@@ -20,6 +20,7 @@ from mtp_bench.nsight.sqlite import (
     NEWEST,
     NVTX,
     RUNTIME,
+    STRINGS,
     SYNCHRONIZATION,
     Export,
     open_export,
@@ -54,10 +55,11 @@ def read_capture(path: FilePath, *, range_glob: str | None = None) -> Capture:
             own = tuple(row for row in own if matches(tuple(RangeName(DOMAIN, text) for text in row.path)))
         idle = read_idle(export, ((wait.process, wait.end) for wait in found.waits))
         chains = read_callchains(export, _chain_ids(found))
+        diagnostics = _diagnostics(export)
         return Capture(
             source=Source("nsys", export.tool_version, export.schema, printable(str(path))),
             missing=tuple(_missing(export, found, around, idle)),
-            diagnostics=_diagnostics(export),
+            diagnostics=diagnostics,
             totals=sum_up(found.waits, found.copies, idle),
             not_syncs=NotSyncs(len(found.event_queries), len(found.stream_waits) + found.stream_wait_rows),
             syncs=group_syncs(found.waits, idle, chains),
@@ -117,11 +119,12 @@ def _chain_ids(found: Waits) -> Iterator[int]:
 
 def _missing(export: Export, found: Waits, around: Ranges, idle: Idle) -> Iterator[str]:
     """What the capture cannot tell, the largest gap first."""
-    has_calls, has_activities = export.has(RUNTIME), activities_recorded(export)
-    if not (has_calls or has_activities or export.has(SYNCHRONIZATION)):
+    has_calls, has_activities = found.calls_recorded, activities_recorded(export)
+    if not (export.has(RUNTIME) or has_activities or export.has(SYNCHRONIZATION)):
         yield "no CUDA trace: there is nothing about syncs, copies and device idle; profile with --trace=cuda,nvtx"
     elif not has_calls:
-        yield f"no CUDA calls (table {RUNTIME}): which call waited, on which thread and in which range is unknown"
+        table = STRINGS if export.has(RUNTIME) and not export.has(STRINGS) else RUNTIME
+        yield f"no CUDA calls (table {table}): which call waited, on which thread and in which range is unknown"
     if not around.recorded:
         yield f"no NVTX ranges (table {NVTX}): syncs have no range; profile with --trace=cuda,nvtx"
     if has_calls and not has_activities:

@@ -19,40 +19,51 @@ Gap = tuple[int, int]
 """From the end of one activity to the start of the next; a gap that begins and ends at once where one still ran."""
 
 
-class _Timeline:
+class Timeline:
     """The times at which one process's waits returned, and what its devices did between each two of them.
 
     Interval ``k`` lies before ``times[k]`` and after the time before that; there is one more of them than of times.
     """
 
-    __slots__ = ("current", "first_start", "last_end", "more_running", "since", "times", "until")
+    __slots__ = ("_current", "_first_start", "_last_end", "_more_running", "_since", "_until", "times")
 
     def __init__(self, times: Iterable[int]) -> None:
         self.times = sorted(set(times))
         intervals = len(self.times) + 1
         # Of all that ended or began in an interval only the last end and the first start matter.
-        self.last_end = [_NEVER] * intervals
-        self.first_start = [_AFTER] * intervals
+        self._last_end = [_NEVER] * intervals
+        self._first_start = [_AFTER] * intervals
         # How many more activities run over a return than over the one before it.
-        self.more_running = [0] * intervals
-        self.current, self.since, self.until = 0, _AFTER, _NEVER
+        self._more_running = [0] * intervals
+        self._current, self._since, self._until = 0, _AFTER, _NEVER
 
-    def interval_of(self, start: int, end: int) -> tuple[int, int]:
-        """The intervals in which an activity began and ended; ``current`` becomes the first."""
+    def take(self, start: int, end: int) -> None:
+        """Note an activity."""
+        if self._since <= start and end <= self._until:  # where the one before it was: most are
+            began = ended = self._current
+        else:
+            began, ended = self._intervals(start, end)
+        if end > self._last_end[ended]:  # noqa: PLR1730  (max() would double the time of this)
+            self._last_end[ended] = end
+        if start < self._first_start[began]:  # noqa: PLR1730
+            self._first_start[began] = start
+
+    def _intervals(self, start: int, end: int) -> tuple[int, int]:
+        """The intervals in which an activity began and ended; the first becomes the current one."""
         began, ended = bisect_right(self.times, start), bisect_left(self.times, end)
         if began < ended:
-            self.more_running[began] += 1
-            self.more_running[ended] -= 1
-        self.current = began
-        self.since = self.times[began - 1] if began else _NEVER
-        self.until = self.times[began] if began < len(self.times) else _AFTER
+            self._more_running[began] += 1
+            self._more_running[ended] -= 1
+        self._current = began
+        self._since = self.times[began - 1] if began else _NEVER
+        self._until = self.times[began] if began < len(self.times) else _AFTER
         return began, ended
 
     def gaps(self) -> dict[int, Gap | None]:
         """The gap around each return, None where the capture does not have both ends of it."""
-        ends = accumulate(self.last_end, max)
-        starts = list(accumulate(reversed(self.first_start), min))[-2::-1]
-        running = accumulate(self.more_running)
+        ends = accumulate(self._last_end, max)
+        starts = list(accumulate(reversed(self._first_start), min))[-2::-1]
+        running = accumulate(self._more_running)
         found: dict[int, Gap | None] = {}
         for at, count, end, start in zip(self.times, running, ends, starts, strict=False):
             if count:
@@ -83,7 +94,7 @@ def read_idle(export: Export, returns: Iterable[tuple[int, int]]) -> Idle:
     times: dict[int, list[int]] = defaultdict(list)
     for process, at in returns:
         times[process].append(at)
-    timelines = {process: _Timeline(ats) for process, ats in times.items()}
+    timelines = {process: Timeline(ats) for process, ats in times.items()}
     found = Idle({})
     for table in _ACTIVITIES:
         _read_activities(export, table, timelines, found)
@@ -96,12 +107,12 @@ def activities_recorded(export: Export) -> bool:
     return any(export.has(table, "start", "end", "globalPid") for table in _ACTIVITIES)
 
 
-def _read_activities(export: Export, table: str, timelines: dict[int, _Timeline], found: Idle) -> None:
+def _read_activities(export: Export, table: str, timelines: dict[int, Timeline], found: Idle) -> None:
     if not export.has(table, "start", "end", "globalPid"):
         return
     device, context = (f"coalesce({export.column(table, name)}, {_UNKNOWN})" for name in ("deviceId", "contextId"))
-    without_waits = _Timeline(())
-    where: dict[int, _Timeline] = {}  # by process, device and context in one number, which is quicker than a tuple
+    without_waits = Timeline(())
+    where: dict[int, Timeline] = {}  # by process, device and context in one number, which is quicker than a tuple
     rows = export.rows(
         f"SELECT ({PROCESS.format('globalPid')} << 32) | (({device} & 65535) << 16) | ({context} & 65535), "
         f'CAST(start AS INTEGER), CAST("end" AS INTEGER) FROM {table} WHERE "end" >= start AND globalPid IS NOT NULL'
@@ -114,11 +125,4 @@ def _read_activities(export: Export, table: str, timelines: dict[int, _Timeline]
                 found.devices[process, in_context].add(on_device)
                 found.devices[process, None].add(on_device)
             timeline = where[place] = timelines.get(process, without_waits)
-        if timeline.since <= start and end <= timeline.until:  # where the one before it was: most are
-            began = ended = timeline.current
-        else:
-            began, ended = timeline.interval_of(start, end)
-        if end > timeline.last_end[ended]:  # noqa: PLR1730  (max() would double the time of this loop)
-            timeline.last_end[ended] = end
-        if start < timeline.first_start[began]:  # noqa: PLR1730
-            timeline.first_start[began] = start
+        timeline.take(start, end)

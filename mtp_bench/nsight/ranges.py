@@ -24,7 +24,7 @@ _PUSH_POP, _START_END, _DOMAIN_CREATED = "(59, 70)", "(60, 71)", 75
 _STILL_OPEN = 2**63 - 1  # the end of a range that the capture does not see end
 
 
-class _Span(NamedTuple):
+class Span(NamedTuple):
     """While a range is around what a thread does.
 
     ``since`` is later than its ``start`` where another thread (``thread``) opened it.
@@ -47,8 +47,8 @@ class Ranges:
 
     def __init__(self, export: Export, moments: Iterable[Moment]) -> None:
         self.recorded = export.has(NVTX, "start", "end", "eventType", "globalTid")
-        self._nested: dict[int, list[_Span]] = defaultdict(list)
-        self._process_wide: dict[int, list[_Span]] = defaultdict(list)
+        self._nested: dict[int, list[Span]] = defaultdict(list)
+        self._process_wide: dict[int, list[Span]] = defaultdict(list)
         if self.recorded:
             self._read(_Reader(export), export, moments)
 
@@ -88,20 +88,20 @@ class Ranges:
 
     def _paths(self, thread: int, times: Iterable[int], known: dict[Path, Path]) -> Iterator[tuple[int, Path]]:
         """The path of ``thread`` at each of ``times``, in order and once; paths that are the same are one object."""
-        for at, stack in _stacks(self._around(thread), times):
+        for at, stack in stacks(self._around(thread), times):
             path = tuple([span.name for span in stack])
             yield at, known.setdefault(path, path)
 
     def own(self) -> tuple[CapturedRange, ...]:
         """The ranges of mtp-bench's own domain, by their path in it, in the order in which the paths first opened."""
-        mine: dict[int, dict[int, list[_Span]]] = defaultdict(lambda: defaultdict(list))
+        mine: dict[int, dict[int, list[Span]]] = defaultdict(lambda: defaultdict(list))
         for spans in (*self._nested.values(), *self._process_wide.values()):
             for span in spans:
                 if span.name.domain == DOMAIN:
                     mine[span.thread][span.start].append(span)
         opened: list[tuple[int, int, tuple[str, ...], int]] = []
         for thread, by_start in mine.items():
-            for at, stack in _stacks(self._around(thread), by_start):
+            for at, stack in stacks(self._around(thread), by_start):
                 own = [span for span in stack if span.name.domain == DOMAIN]
                 for found in by_start[at]:
                     path = tuple(span.name.text for span in own[: own.index(found) + 1])
@@ -112,7 +112,7 @@ class Ranges:
             durations[process, path].append(ns)
         return tuple(CapturedRange(process, path, len(ns), sum(ns)) for (process, path), ns in durations.items())
 
-    def _around(self, thread: int) -> list[_Span]:
+    def _around(self, thread: int) -> list[Span]:
         """Whatever may be around a moment of ``thread``, in the order in which it comes to be.
 
         A thread that had no range of its own open when another thread opened a process-wide range works for that one
@@ -120,18 +120,18 @@ class Ranges:
         """
         nested, process_wide = self._nested.get(thread, []), self._process_wide.get(process_of(thread), [])
         foreign = [span for span in process_wide if span.thread != thread]
-        busy = {at for at, stack in _stacks(nested, [span.start for span in foreign]) if stack}
+        busy = {at for at, stack in stacks(nested, [span.start for span in foreign]) if stack}
         inherited = self._around_openings([span for span in foreign if span.start not in busy])
         return sorted([*nested, *process_wide, *inherited], key=_by_start)
 
-    def _around_openings(self, process_wide: Sequence[_Span]) -> Iterator[_Span]:
-        openings: dict[int, list[_Span]] = defaultdict(list)
+    def _around_openings(self, process_wide: Sequence[Span]) -> Iterator[Span]:
+        openings: dict[int, list[Span]] = defaultdict(list)
         for opened in process_wide:
             openings[opened.thread].append(opened)
         for thread, spans in openings.items():
-            stacks = dict(_stacks(self._nested.get(thread, []), [opened.start for opened in spans]))
+            around_opening = dict(stacks(self._nested.get(thread, []), [opened.start for opened in spans]))
             for opened in spans:
-                for around in stacks[opened.start]:
+                for around in around_opening[opened.start]:
                     yield around._replace(since=opened.start, until=min(around.until, opened.until))
 
 
@@ -140,9 +140,9 @@ class _Reader:
 
     def __init__(self, export: Export) -> None:
         self._export = export
-        self._domain = export.column(NVTX, "domainId", "0")
+        self._domain = f"CAST({export.column(NVTX, 'domainId', '0')} AS INTEGER)"
         value = f"(SELECT value FROM {STRINGS} WHERE id = textId)" if export.has(STRINGS, "id", "value") else "NULL"
-        texts = [export.column(NVTX, "text"), value if export.column(NVTX, "textId") != "NULL" else "NULL"]
+        texts = [export.column(NVTX, "text"), value if export.offers(NVTX, "textId") else "NULL"]
         self._text = f"CAST(coalesce({', '.join(texts)}, '') AS BLOB)"  # bytes are cheaper to cut than to decode
         self._names: dict[tuple[str, bytes], RangeName] = {}
         self._threads: dict[int, int] = {}
@@ -154,16 +154,16 @@ class _Reader:
             )
         }
 
-    def process_wide(self) -> Iterator[_Span]:
+    def process_wide(self) -> Iterator[Span]:
         """Start/end ranges."""
         return self._spans(_START_END, "process_moment", f"process = {PROCESS.format('globalTid')}")
 
-    def nested(self) -> Iterator[_Span]:
+    def nested(self) -> Iterator[Span]:
         """Push/pop ranges."""
         return self._spans(_PUSH_POP, "moment", "thread = globalTid")
 
-    def _spans(self, event_types: str, moments: str, same: str) -> Iterator[_Span]:
-        own = {int(domain) for (_, domain), text in self._domains.items() if text == DOMAIN}
+    def _spans(self, event_types: str, moments: str, same: str) -> Iterator[Span]:
+        own = {domain for (_, domain), text in self._domains.items() if text == DOMAIN}
         of_own = f"{self._domain} IN ({', '.join(map(str, own))})" if own else "0"
         until = f'max(coalesce("end", {_STILL_OPEN}), start + 1)'
         rows = self._export.rows(
@@ -174,7 +174,7 @@ class _Reader:
         )
         for thread, start, end, domain, text in rows:
             thread = self._threads.setdefault(thread, thread)  # noqa: PLW2901  (one object a thread, not one a range)
-            yield _Span(start, start, end, thread, self._name(thread, domain, text))
+            yield Span(start, start, end, thread, self._name(thread, domain, text))
 
     def _name(self, thread: int, domain: int, text: bytes) -> RangeName:
         if domain == 0:
@@ -187,26 +187,26 @@ class _Reader:
         return name
 
 
-def _by_start(span: _Span) -> tuple[int, int, int]:
+def _by_start(span: Span) -> tuple[int, int, int]:
     return (span.since, span.start, -span.until)
 
 
-def _stacks(spans: Sequence[_Span], times: Iterable[int]) -> Iterator[tuple[int, list[_Span]]]:
+def stacks(spans: Sequence[Span], times: Iterable[int]) -> Iterator[tuple[int, list[Span]]]:
     """For each of ``times``, in order and once, the ``spans`` that hold it; both are walked once."""
     repeated = any(span.inherited for span in spans)  # several process-wide ranges bring in the same range
-    stack: list[_Span] = []
+    stack: list[Span] = []
     position = 0
     for at in sorted(set(times)):
+        stack = [span for span in stack if span.until > at]
         while position < len(spans) and spans[position].since <= at:
             if spans[position].until > at:
                 stack.append(spans[position])
             position += 1
-        stack = [span for span in stack if span.until > at]
         yield at, _once(stack) if repeated else stack
 
 
-def _once(stack: list[_Span]) -> list[_Span]:
-    seen: dict[tuple[int, int, RangeName], _Span] = {}
+def _once(stack: list[Span]) -> list[Span]:
+    seen: dict[tuple[int, int, RangeName], Span] = {}
     for span in stack:
         seen.setdefault((span.thread, span.start, span.name), span)
     return list(seen.values())

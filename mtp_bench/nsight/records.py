@@ -78,7 +78,8 @@ def host_copies(export: Export) -> list[HostCopy]:
     if not copies_recorded(export):
         return []
     source, target, device, stream, node = (
-        export.column(MEMCPY, name) for name in ("srcKind", "dstKind", "deviceId", "streamId", "graphNodeId")
+        f"CAST({export.column(MEMCPY, name)} AS INTEGER)"
+        for name in ("srcKind", "dstKind", "deviceId", "streamId", "graphNodeId")
     )
     kinds = ", ".join(map(str, _DIRECTIONS))
     rows = export.rows(
@@ -104,7 +105,7 @@ def sync_rows(export: Export) -> dict[Key, SyncRow]:
     """Synchronisations, without waits of a stream for an event, in which the host takes no part."""
     if not syncs_recorded(export):
         return {}
-    stream, context = (export.column(SYNCHRONIZATION, name) for name in ("streamId", "contextId"))
+    stream, context = (f"CAST({export.column(SYNCHRONIZATION, name)} AS INTEGER)" for name in ("streamId", "contextId"))
     rows = export.rows(
         f"SELECT {key_sql(SYNCHRONIZATION, 'globalPid')}, CAST(syncType AS INTEGER), {stream}, {context} "
         f"FROM {SYNCHRONIZATION} WHERE syncType <> {_STREAM_WAIT} AND correlationId IS NOT NULL "

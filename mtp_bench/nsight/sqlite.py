@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,10 @@ MAGIC = b"SQLite format 3\0"
 OLDEST, NEWEST = (3, 0), (3, 25)  # export schemas that were tried
 AGAIN = "export it again: nsys export --type sqlite"
 _BUSY_SECONDS = 1.0
+_STEPS_BETWEEN_STOPS = 1_000_000  # of SQLite's virtual machine: some hundredths of a second
 _META_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 _MEMORY_PAGES_KIB = 65536
+_MAX_VERSION = 40  # characters of a version; there is no longer one
 
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 SYNCHRONIZATION = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
@@ -46,8 +48,8 @@ class Export:
         for table in _META_TABLES:
             if self.has(table, "name", "value"):
                 meta |= {str(name): str(value) for name, value in self.rows(f"SELECT name, value FROM {table}")}
-        self.tool_version = printable(meta.get("EXPORT_PRODUCT_VERSION", ""))
-        self.schema = printable(meta.get("EXPORT_SCHEMA_VERSION", ""))
+        self.tool_version = printable(meta.get("EXPORT_PRODUCT_VERSION", ""))[:_MAX_VERSION]
+        self.schema = printable(meta.get("EXPORT_SCHEMA_VERSION", ""))[:_MAX_VERSION]
 
     def _columns_of(self, table: str) -> frozenset[str]:
         return frozenset(row[1] for row in self.rows(f'PRAGMA table_info("{table}")'))
@@ -65,9 +67,13 @@ class Export:
             self._lacking.setdefault(table, absent)
         return not absent
 
+    def offers(self, table: str, column: str) -> bool:
+        """Whether ``table`` has a column that can be done without."""
+        return column in self._columns.get(table, ())
+
     def column(self, table: str, name: str, default: str = "NULL") -> str:
         """``name`` as SQL, or ``default`` where the table has no such column."""
-        return name if name in self._columns.get(table, ()) else default
+        return name if self.offers(table, name) else default
 
     def lacking(self) -> list[str]:
         """Tables that could not be read for want of columns, a sentence each."""
@@ -107,8 +113,10 @@ def open_export(path: Path) -> Iterator[Export]:
     """
     name = printable(str(path))
     header = _header(path, name)
+    stops: list[KeyboardInterrupt] = []
     try:
         with closing(sqlite3.connect(_uri(path, header), uri=True, timeout=_BUSY_SECONDS)) as connection:
+            connection.set_progress_handler(_stopping(stops), _STEPS_BETWEEN_STOPS)
             connection.text_factory = decoded
             connection.execute("PRAGMA temp_store = MEMORY")
             connection.execute(f"PRAGMA cache_size = -{_MEMORY_PAGES_KIB}")
@@ -117,7 +125,29 @@ def open_export(path: Path) -> Iterator[Export]:
             _check_schema(export, name)
             yield export
     except sqlite3.Error as error:
+        if stops:
+            raise stops[0] from None
         raise InputError(f"{name}: {_what_is_wrong(error, path)}") from None
+
+
+def _stopping(stops: list[KeyboardInterrupt]) -> Callable[[], int]:
+    """What SQLite calls now and then, so that Ctrl-C and the like end a query; they are kept in ``stops``.
+
+    Python runs signal handlers when it gets to run, and SQLite swallows what they raise then. In a generator that is
+    resumed it is raised at the ``yield``, where it can be caught; in a function it would be before any line of it.
+    """
+
+    def ticks() -> Iterator[int]:
+        while True:
+            try:
+                yield 0
+            except KeyboardInterrupt as stop:
+                stops.append(stop)
+                yield 1  # SQLite's sign to give up
+
+    running = ticks()
+    next(running)
+    return running.__next__
 
 
 def is_sqlite(path: Path) -> bool:

@@ -73,6 +73,7 @@ class Waits:
 
     def __init__(self, export: Export) -> None:
         calls = Calls(export)
+        self.calls_recorded = calls.recorded
         self.copies = host_copies(export)
         waiting = calls.waiting({copy.key for copy in self.copies} if copies_recorded(export) else None)
         self.event_queries = [call for call in waiting if call.api.role is Role.EVENT_QUERY]
@@ -149,6 +150,8 @@ def _next_of_thread(waits: list[Wait], copies: list[HostCopy]) -> list[tuple[Hos
         for (thread, _, first), (next_thread, _, second) in pairwise(events)
         if thread == next_thread
         and isinstance(first, HostCopy)
+        and first.call
+        and first.call.api.is_async  # else it has waited already
         and isinstance(second, Wait)
         and second.kind == STREAM_SYNC
     ]

@@ -23,11 +23,9 @@ def printable(text: str) -> str:
     """``text`` with everything that a terminal or a browser would act on as an escape: ``\\x1b``, ``\\u202e``."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(_escape(char) if unicodedata.category(char) in _UNPRINTABLE else char for char in text)
-
-
-def _escape(char: str) -> str:
-    return char.encode("unicode_escape").decode() if char.isprintable() is False else f"\\u{ord(char):04x}"
+    return "".join(
+        char.encode("unicode_escape").decode() if unicodedata.category(char) in _UNPRINTABLE else char for char in text
+    )
 
 
 def api_name(text: str) -> str:

@@ -17,6 +17,7 @@ SCHEMA_VERSION = 1
 NO_RANGE = "(no range)"
 LEGEND = "blocked: the host waits in the call; device idle: the device has nothing to do from its last work to its next"
 _MAX_TEXT = 120  # characters of one name in text and Markdown; JSON and CSV have all of it
+_MAX_DIAGNOSTICS, _MAX_DIAGNOSTIC = 20, 400
 _DIRECTIONS = {"htod": "host to device", "dtoh": "device to host"}
 _FORMULA = ("=", "+", "-", "@")
 _CSV_COLUMNS = (
@@ -116,7 +117,15 @@ def _introduction(capture: Capture) -> Iterator[str]:
         yield from (f"  {text}" for text in capture.missing)
     if capture.diagnostics:
         yield "nsys says:"
-        yield from (f"  {found.severity}: {_short(found.text, 400)}" for found in capture.diagnostics)
+        yield from (f"  {text}" for text in _said(capture))
+
+
+def _said(capture: Capture) -> Iterator[str]:
+    """What nsys says of the capture, as much as is read."""
+    for found in capture.diagnostics[:_MAX_DIAGNOSTICS]:
+        yield f"{found.severity}: {_short(found.text, _MAX_DIAGNOSTIC)}"
+    if len(capture.diagnostics) > _MAX_DIAGNOSTICS:
+        yield f"and {len(capture.diagnostics) - _MAX_DIAGNOSTICS:,} more; --json has all"
 
 
 def _what(capture: Capture) -> str:
@@ -214,10 +223,11 @@ def _rest(count: int, noun: str) -> Iterator[str]:
 
 def to_markdown(capture: Capture, top: int) -> str:
     """The report in Markdown; names stand in code spans, where nothing is a link, a mention or markup."""
-    introduction, summary = list(_introduction(capture)), list(_summary(capture))
-    lines = ["# Syncs of a capture", "", _code(introduction[0]), ""]
-    lines += [f"- {_plain(text.strip())}" for text in introduction[1:]]
-    lines += ["", *(f"{_plain(text)}  " for text in summary), ""]
+    lines = ["# Syncs of a capture", "", _code(_what(capture)), ""]
+    for title, texts in (("Cannot tell:", capture.missing), ("nsys says:", tuple(_said(capture)))):
+        if texts:
+            lines += [title, "", *(f"- {_plain(text)}" for text in texts), ""]
+    lines += [*(f"- {_plain(text)}" for text in _summary(capture)), ""]
     found = places(capture)
     if found:
         header = "range | kind | calls | memory | bytes | syncs | blocked ms | of it in copies | device idle ms | from"
