@@ -22,7 +22,11 @@ STEPS_PER_WINDOW = 8
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """When to stop: from ``min_windows`` on, once every interval's half-width is small, or at ``max_seconds``."""
+    """When to stop: from ``min_windows`` on, once every interval's half-width is small, or at ``max_seconds``.
+
+    Intervals are looked at every ``check_every`` rounds, and of many rounds whenever a tenth has been added: looking
+    takes longer the more there are, and the time is for measuring.
+    """
 
     min_windows: int = 20
     max_seconds: float = 60.0
@@ -60,30 +64,31 @@ def interleave(
     order = random.Random(policy.seed)
     samples = {name: Samples() for name in timers}
     started = now()
-    round_number = 0
+    round_number, next_check = 0, policy.min_windows
     while True:
         for name in order.sample(list(timers), len(timers)):
             on_window(name, round_number)
             samples[name].windows.append(timers[name]())
             samples[name].rounds.append(round_number)
         round_number += 1
-        reason = _why_stop(samples, baseline, policy, round_number, now() - started)
+        seconds, reason = now() - started, ""
+        if round_number >= policy.min_windows and seconds >= policy.max_seconds:
+            reason = "time"
+        elif round_number == next_check:
+            reason = "noise" if _quiet(samples, baseline, policy) else ""
+            next_check += max(policy.check_every, round_number // 10)
         if reason:
             for measured in samples.values():
                 measured.stop_reason = reason
             return samples
 
 
-def _why_stop(samples: Mapping[str, Samples], baseline: str, policy: Policy, rounds: int, seconds: float) -> str:
-    if rounds < policy.min_windows:
-        return ""
-    if seconds >= policy.max_seconds:
-        return "time"
-    if rounds % policy.check_every:
-        return ""
+def _quiet(samples: Mapping[str, Samples], baseline: str, policy: Policy) -> bool:
+    """Whether every difference from the baseline is known well enough."""
     base = samples[baseline].step_ns
     allowed = max(policy.half_width_ns, policy.half_width_fraction * float(np.median(base)))
-    return "noise" if all(_half_width(base, s.step_ns) <= allowed for s in samples.values()) else ""
+    others = (measured.step_ns for name, measured in samples.items() if name != baseline)
+    return all(_half_width(base, other) <= allowed for other in others)
 
 
 def _half_width(base: Sequence[float], candidate: Sequence[float]) -> float:

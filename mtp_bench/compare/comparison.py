@@ -226,7 +226,7 @@ def _row(pair: Pair, threshold: Threshold) -> Row:
         base,
         cand,
         site_changes(base[0], cand[0]) if base and cand and base[0].syncs and cand[0].syncs else (),
-        (*(caution for side in sides for caution in cautions.of_times(*side)), *cautions.of_clocks(sides)),
+        (*(caution for side in sides for caution in cautions.of_times(*side, threshold)), *cautions.of_clocks(sides)),
         p,
     )
 
