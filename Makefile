@@ -18,7 +18,7 @@ RELEASES := verl-0.8.0 verl-0.9.1 \
 	triton-3.8.0 # imported by megatron-core from 0.18 on, and not part of torch's CPU build
 TORCH_CUDA := 2.14.1
 
-.PHONY: setup setup-cuda deps run test test-cuda lint types gpu-check bench clean
+.PHONY: setup setup-cuda deps run test test-cuda lint types gpu-check examples bench clean
 
 run: setup
 	$(BIN)/mtp-bench run $(ARGS)
@@ -44,6 +44,10 @@ types: setup
 # What a real GPU must show, in the environment that PYTHON belongs to: nothing is installed.
 gpu-check:
 	PYTHONPATH=. $(PYTHON) -m tests.gpu.check
+
+# The reports in reports/examples, from the runs beside them; the tests hold them to it.
+examples: setup
+	$(BIN)/python -m tests.report.examples
 
 # What the README promises of mtp-bench itself: how long its help, first line and default run take.
 bench: setup

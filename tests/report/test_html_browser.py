@@ -117,7 +117,7 @@ def test_it_reads_without_javascript(browser, files):
     page.open(files["measured"])
     nodes = page.accessibility()
     assert {node["name"] for node in nodes if node["role"] == "table"} >= {
-        "Step time, syncs and values against original",
+        "Step time, syncs and values against original, lead 1 ms",
         "Values against a float64 reference",
     }
     cells = [node["name"] for node in nodes if node["role"] in ("cell", "rowheader")]

@@ -1,0 +1,32 @@
+"""The reports in ``reports/examples/``, made again from the runs beside them (``make examples``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from mtp_bench.compare import compare
+from mtp_bench.report import html, markdown
+from mtp_bench.results import FILE_NAME, load_run
+
+FOLDER = Path(__file__).parents[2] / "reports" / "examples"
+
+
+def made() -> Iterator[tuple[Path, str]]:
+    """Every report with its text: of a folder that is a run, and of one whose folders are runs to compare."""
+    for folder in sorted(path for path in FOLDER.iterdir() if path.is_dir()):
+        if (folder / FILE_NAME).exists():
+            run = load_run(folder)
+            yield folder / "report.md", markdown.run_report(run)
+            yield folder / "report.html", html.run_report(run)
+        else:
+            runs = [(path.parent.name, load_run(path)) for path in sorted(folder.glob(f"*/{FILE_NAME}"))]
+            comparison = compare([(label, [(label, run)]) for label, run in runs])
+            yield folder / "compare.md", markdown.comparison_report(comparison)
+            yield folder / "compare.html", html.comparison_report(comparison)
+
+
+if __name__ == "__main__":
+    for path, text in made():
+        path.write_text(text, encoding="utf-8")
+        print(path.relative_to(FOLDER.parents[1]))
