@@ -43,7 +43,7 @@ def compare(
     runs: Annotated[
         list[str],
         typer.Argument(
-            metavar="RUN...", help="A run.json, its folder, a folder of runs, or a quoted glob: a side each."
+            metavar="RUN", help="A run.json, its folder, a folder of runs, or a quoted glob: a side each."
         ),
     ],
     baseline: Annotated[

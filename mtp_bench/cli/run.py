@@ -32,7 +32,7 @@ def run(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of all workloads.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for run.json and report.md. Default: reports/TIME-DEVICE.")
+        Path | None, typer.Option(help="Folder for run.json and the reports. Default: reports/TIME-DEVICE.")
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print run.json, and nothing else, on standard output.")
