@@ -18,7 +18,7 @@ from mtp_bench.report.plots import UNICODE, Glyphs
 from mtp_bench.report.review import Section, bullets, code, fence, inline, prose, table
 from mtp_bench.report.words import FROM_PYTHON, plural
 
-WHOLE = "`mtp-bench compare --format json` has everything"
+WHOLE = "`mtp-bench compare --format html` has everything"
 _OPEN_ROWS = 20  # of the table: with more, what did not get worse is folded
 _WIDTH = 100  # of pictures
 

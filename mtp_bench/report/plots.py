@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -51,12 +52,13 @@ def forest(entries: Sequence[ForestEntry], width: int, glyphs: Glyphs) -> Iterat
     low, high = _domain(known)
     digits = 3 if high - low > 0.02 else 4 if high - low > 0.002 else 5
     texts = [_ratio(entry, digits) for entry in entries]
-    rows = _Rows([entry.label for entry in entries], max(map(cell_len, texts)), width)
+    names = [shortened(entry.label) for entry in entries]
+    rows = _Rows(names, max(map(len, texts)), width)
     scale = _Scale(low, high, rows.plot)
-    for group, of_group in _by_group(list(zip(entries, texts, strict=True)), lambda pair: pair[0].group):
+    for group, of_group in _by_group(list(zip(entries, names, texts, strict=True)), lambda found: found[0].group):
         yield from rows.title(group)
-        for entry, text in of_group:
-            yield from rows.row(entry.label, _forest_row(entry, scale, glyphs), text, entry.verdict)
+        for entry, name, text in of_group:
+            yield from rows.row(name, _forest_row(entry, scale, glyphs), text, entry.verdict)
     yield from rows.row("", _axis(scale, digits), "", "")
     measured = f"{glyphs.measured} measured, {glyphs.left}{glyphs.line}{glyphs.right} its 98 % interval"
     marks = [
@@ -72,8 +74,8 @@ def run_order(lanes: Sequence[SampleLane], width: int, glyphs: Glyphs) -> Iterat
     """The windows of every lane, its SM clock where that is known, and which windows were throttled."""
     if not lanes:
         return
-    texts = [text for lane in lanes for _, _, text, _ in _tracks(lane, 1, glyphs)]
-    rows = _Rows([lane.label for lane in lanes], max(map(len, texts)), width)
+    tracks = [track for lane in lanes for track in _tracks(lane, 1, glyphs)]
+    rows = _Rows([name for name, *_ in tracks], max(len(text) for _, _, text, _ in tracks), width)
     size = -(-max(len(lane.step_ns) for lane in lanes) // rows.plot)
     for group, of_group in _by_group(lanes, lambda lane: lane.group):
         yield from rows.title(group)
@@ -91,7 +93,7 @@ class _Rows:
 
     def __init__(self, names: Sequence[str], text: int, width: int) -> None:
         self._width = width
-        self._label = min(max(cell_len(shortened(name)) for name in names), _LABEL) + 1
+        self._label = min(max(map(cell_len, names)), _LABEL, max(0, width - _LEAST_PLOT // 2)) + 1
         self._beside = self._label + _LEAST_PLOT + 2 + text <= width  # else the number has a line of its own
         self.plot = max(1, width - self._label - (text + 2 if self._beside else 0))
 
@@ -99,20 +101,13 @@ class _Rows:
         yield from ((line, "bold") for line in chop_cells(shortened(name), self._width))
 
     def remark(self, text: str) -> Iterator[Line]:
-        line = ""
-        for word in text.split():
-            if line and cell_len(line) + 1 + cell_len(word) > self._width:
-                yield line, "dim"
-                line = ""
-            line = f"{line} {word}".lstrip()
-        yield line, "dim"
+        yield from ((line, "dim") for line in textwrap.wrap(text, self._width))
 
     def row(self, name: str, picture: str, text: str, colour: str) -> Iterator[Line]:
-        shown = name if name.startswith("  ") else shortened(name)
-        if cell_len(shown) >= self._label:
-            yield from ((line, "") for line in chop_cells(shown, self._width))
-            shown = ""
-        start = set_cell_size(shown, self._label)
+        if cell_len(name) >= self._label:
+            yield from ((line, "") for line in chop_cells(name, self._width))
+            name = ""
+        start = set_cell_size(name, self._label)
         if self._beside:
             yield f"{start}{set_cell_size(picture, self.plot)}  {text}".rstrip(), colour
             return
@@ -143,12 +138,8 @@ def _by_group(items: Sequence[T], key: Callable[[T], str]) -> Iterator[tuple[str
 def _tracks(lane: SampleLane, size: int, glyphs: Glyphs) -> Iterator[tuple[str, str, str, str]]:
     """Name, marks, text and colour of what there is to show of a lane, ``size`` windows a mark."""
     steps = [statistics.median(part) for part in _parts(lane.step_ns, size)]
-    yield (
-        lane.label,
-        _levels(steps, glyphs),
-        f"{microseconds(min(lane.step_ns))} to {microseconds(max(lane.step_ns))} us",
-        "",
-    )
+    least, most = min(lane.step_ns), max(lane.step_ns)
+    yield shortened(lane.label), _levels(steps, glyphs), f"{microseconds(least)} to {microseconds(most)} us", ""
     if lane.clock_range_mhz:
         known = [[mhz for mhz in part if mhz is not None] for part in _parts(lane.clock_mhz, size)]
         clocks = [statistics.median(part) if part else None for part in known]
@@ -198,9 +189,9 @@ def _axis(scale: _Scale, digits: int) -> str:
     low, high = f"{scale.low:.{digits}f}", f"{scale.high:.{digits}f}"
     for text, start in ((low, 0), (high, scale.width - len(high)), ("1", scale.at(1))):
         around = cells[max(0, start - 1) : start + len(text) + 1]
-        if start >= 0 and all(cell == " " for cell in around):
+        if start >= 0 and start + len(text) <= scale.width and all(cell == " " for cell in around):
             cells[start : start + len(text)] = text
-    return "".join(cells[: scale.width])
+    return "".join(cells)
 
 
 def _parts(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:

@@ -82,7 +82,8 @@ class Section:
             yield from (*self.head, *(line for item in self.items[:kept] for line in item), *self.tail)
         if kept < len(self.items):
             left = f"{len(self.items) - kept:,} of {plural(len(self.items), self.noun)}"
-            yield from ("", f"{left} left out here to fit a review; {whole}.")
+            yield from ([""] if kept else [])
+            yield f"{left} left out here to fit a review; {whole}."
         yield ""
         if self.summary:
             yield from ("</details>", "")

@@ -114,3 +114,18 @@ def shown_text(markdown: str) -> str:
         if token.type in ("text", "text_special", "code_inline", "fence", "softbreak")
     ]
     return re.sub(r"\s+", " ", "".join(shown))
+
+
+def tables(markdown: str) -> list[list[str]]:
+    """The lines of every table, its head first."""
+    found: list[list[str]] = [[]]
+    fence = ""
+    for line in markdown.splitlines():
+        marks = re.match(r"`{3,}", line)
+        if marks and (not fence or line == fence):
+            fence = "" if fence else marks[0]
+        if line.startswith("|") and not fence:
+            found[-1].append(line)
+        elif found[-1]:
+            found.append([])
+    return [table for table in found if table]
