@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import os
 import re
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -165,7 +165,7 @@ def test_a_hundred_results_load_in_under_a_second(browser, files):
         page.close()
         return taken
 
-    assert min(seconds() for _ in range(3)) < 1.0
+    assert min(seconds() for _ in range(5)) < 1.0
 
 
 @pytest.mark.parametrize("width", [320, 400, 800, 1280])
@@ -251,15 +251,16 @@ def test_a_hostile_run_opens_no_dialog_and_changes_nothing(browser, files):
 
 
 def test_ten_thousand_samples_in_two_hundred_results_take_less_than_5_s(tmp_path):
+    """Processor time, since other tests run beside this one."""
     pages.large().write(tmp_path / "large")
-
-    command = [sys.executable, "-m", "mtp_bench", "compare", "large", "--format", "html"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-
-    def seconds():
-        started = time.perf_counter()
-        page = subprocess.run(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, check=True).stdout
-        assert len(page) < 3_000_000
-        return time.perf_counter() - started
-
-    assert min(seconds() for _ in range(2)) < 5.0
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    page = subprocess.run(
+        [sys.executable, "-m", "mtp_bench", "compare", "large", "--format", "html"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        check=True,
+    ).stdout
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 5.0
+    assert len(page) < 3_000_000
