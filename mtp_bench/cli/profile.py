@@ -68,6 +68,7 @@ def profile(
 ) -> None:
     """Run variants under Nsight Systems, and read its capture back into the results."""
     from mtp_bench.nsight import tool
+    from mtp_bench.nsight.trial import require_ranges
 
     # The parser of run says what is wrong with its options before anything starts.
     asked = _run_command().make_context("profile", list(context.args), parent=context.parent).params
@@ -81,7 +82,9 @@ def profile(
         print(shlex.join(planned.command))
         say(f"then, to add the capture to the run: mtp-bench profile --read {shlex.quote(str(planned.folder))}")
         return
-    _profile(planned, capture_range, asked["as_json"])
+    if capture_range is CaptureRange.NVTX:
+        require_ranges(nsys, python_backtrace=python_backtrace)
+    _profile(planned, asked["as_json"])
 
 
 def _plan(nsys: Nsys, arguments: list[str], out: Path | None, capture_range: CaptureRange, backtrace: bool) -> Plan:
@@ -92,12 +95,9 @@ def _plan(nsys: Nsys, arguments: list[str], out: Path | None, capture_range: Cap
     return plan(nsys, arguments, folder, capture_range=capture_range.value, python_backtrace=backtrace)
 
 
-def _profile(planned: Plan, capture_range: CaptureRange, as_json: bool) -> None:
+def _profile(planned: Plan, as_json: bool) -> None:
     from mtp_bench.nsight.profile import execute
-    from mtp_bench.nsight.trial import require_ranges
 
-    if capture_range is CaptureRange.NVTX:
-        require_ranges(planned.nsys)
     tell = say if as_json else print
 
     def on_line(line: str) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from mtp_bench.errors import InputError, RunError
 from mtp_bench.nsight.command import command_line, program_environment, remove_output
 from mtp_bench.nsight.convert import REPORT, SQLITE, STREAM, to_sqlite
+from mtp_bench.nsight.ending import kill_nsys
 from mtp_bench.nsight.merge import merge
 from mtp_bench.nsight.steps import read_steps
 from mtp_bench.nsight.tool import Nsys, first_words
@@ -146,7 +147,7 @@ def read_back(folder: Path, nsys: Nsys | None = None) -> tuple[Run, Path]:
 
 @contextmanager
 def _started(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
-    """nsys and all that it starts, in a group of its own that is killed where this is left by an error."""
+    """nsys; it and all that it has started are killed where this is left by an error."""
     try:
         process = subprocess.Popen(
             command,
@@ -164,7 +165,7 @@ def _started(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
         try:
             yield process
         except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
+            kill_nsys(process.pid)
             raise
 
 

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from mtp_bench.errors import InputError, RunError
+from mtp_bench.nsight.ending import kill_nsys
 
 # Where NVIDIA's installers and Debian put nsys beside PATH.
 _PLACES = (
@@ -69,20 +70,26 @@ def run_quietly(
 ) -> subprocess.CompletedProcess[str]:
     """Run a program of Nsight Systems and keep what it prints. RunError where it does not run or does not end."""
     try:
-        return subprocess.run(
+        process = subprocess.Popen(
             list(command),
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            timeout=seconds,
             env=environment,
-            check=False,
         )
-    except subprocess.TimeoutExpired:
-        raise RunError(f"{command[0]} {command[1]} did not end within {seconds:g} s") from None
     except OSError as error:
         raise RunError(f"{command[0]} does not run: {error.strerror}") from None
+    with process:
+        try:
+            stdout, stderr = process.communicate(timeout=seconds)
+        except BaseException as error:
+            kill_nsys(process.pid)
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise RunError(f"{command[0]} {command[1]} did not end within {seconds:g} s") from None
+            raise
+    return subprocess.CompletedProcess(list(command), process.returncode, stdout, stderr)
 
 
 def said(done: subprocess.CompletedProcess[str]) -> str:

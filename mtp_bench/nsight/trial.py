@@ -23,10 +23,10 @@ with ranges.open_range("run"), ranges.open_range("workload:trial"):
     pass
 """
 _PATHS = {("run",), ("run", "workload:trial")}
-_TRIAL_SECONDS = 120
+_TRIAL_SECONDS = 60
 
 
-def require_ranges(nsys: Nsys) -> None:
+def require_ranges(nsys: Nsys, *, python_backtrace: bool = False) -> None:
     """Return where ranges of domain ``mtp_bench`` arrive in a capture of ``nsys`` that can be read back here.
 
     Raises InputError that says why they do not, and what to do, and RunError where nsys or its importer fails.
@@ -37,9 +37,8 @@ def require_ranges(nsys: Nsys) -> None:
         raise InputError(f"nvtx {known}")
     with tempfile.TemporaryDirectory(prefix="mtp-bench-") as folder:
         output = Path(folder) / "trial"
-        done = tool.run_quietly(
-            command_line(nsys, [sys.executable, "-c", _PROGRAM], output), _TRIAL_SECONDS, program_environment()
-        )
+        command = command_line(nsys, [sys.executable, "-c", _PROGRAM], output, python_backtrace=python_backtrace)
+        done = tool.run_quietly(command, _TRIAL_SECONDS, program_environment())
         if done.returncode != 0:
             raise RunError(f"{nsys.name} cannot capture here: {tool.said(done)}")
         capture = find_output(output)

@@ -213,7 +213,7 @@ def test_what_the_run_finds_wrong_is_said_as_the_run_says_it(nsys, tmp_path, arg
     "arguments", [["--nonsense"], ["--seed", "-4"], ["stray"], ["--lead", "x"], ["--capture-range", "all"]]
 )
 def test_options_that_run_does_not_have_stop_it_before_anything_starts(arguments, monkeypatch):
-    monkeypatch.setattr(trial, "require_ranges", lambda nsys: pytest.fail("too late"))
+    monkeypatch.setattr(trial, "require_ranges", lambda nsys, **options: pytest.fail("too late"))
     done = CliRunner().invoke(cli.app, ["profile", *arguments])
     assert (done.exit_code, done.stdout) == (2, "")
 
@@ -272,7 +272,7 @@ def fake(monkeypatch, tmp_path):
         )
         path.chmod(0o755)
         monkeypatch.setenv("NSYS", str(path))
-        monkeypatch.setattr(trial, "require_ranges", lambda nsys: None)
+        monkeypatch.setattr(trial, "require_ranges", lambda nsys, **options: None)
         return CliRunner().invoke(cli.app, ["profile", "--out", str(tmp_path / "run")])
 
     return install

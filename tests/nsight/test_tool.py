@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from mtp_bench.errors import InputError, RunError
-from mtp_bench.nsight import tool
+from mtp_bench.nsight import ending, tool
 from mtp_bench.nsight.tool import Nsys
 
 HELP = """
@@ -140,3 +140,13 @@ def test_pairs_of_versions_that_lose_every_range(nvtx, nsys_version, why):
     found = tool.why_ranges_are_lost(nvtx, nsys_version)
     assert found.startswith(why)
     assert bool(found) == bool(why)
+
+
+def test_with_nsys_end_its_agent_and_its_program(nsys, tmp_path):
+    """They lead sessions of their own, and would be left where nsys hangs and is killed."""
+    before = {process.number for process in ending._processes()}
+    command = [nsys.path, "profile", "--trace=nvtx", "--sample=none", "--cpuctxsw=none", f"--output={tmp_path}/a"]
+    with pytest.raises(RunError, match=r"nsys profile did not end within 2 s"):
+        tool.run_quietly([*command, "sleep", "61.5"], seconds=2)
+    left = [process.arguments for process in ending._processes() if process.number not in before]
+    assert [arguments for arguments in left if "61.5" in arguments or "nsys" in arguments[0]] == []
