@@ -92,6 +92,10 @@ class Ranges:
             path = tuple([span.name for span in stack])
             yield at, known.setdefault(path, path)
 
+    def exists(self, export: Export, glob: str) -> bool:
+        """Whether the capture has a range, around a call or not, that the last part of a path's pattern may mean."""
+        return self.recorded and _Reader(export).has_text(glob.rpartition(" > ")[2])
+
     def own(self) -> tuple[CapturedRange, ...]:
         """The ranges of mtp-bench's own domain, by their path in it, in the order in which the paths first opened."""
         mine: dict[int, dict[int, list[Span]]] = defaultdict(lambda: defaultdict(list))
@@ -153,6 +157,19 @@ class _Reader:
                 f"WHERE eventType = {_DOMAIN_CREATED}"
             )
         }
+
+    def has_text(self, glob: str) -> bool:
+        """Whether any range's text is like a shell's pattern, which may name a domain after an ``@``."""
+        globs = {glob, glob.rpartition("@")[0] or glob}
+        globs = {pattern.replace("[!", "[^") for pattern in globs}  # as SQLite writes it
+        globs |= {f"{pattern}, *" for pattern in globs}  # an operator with the numbers of the call
+        text = f"CAST({self._text} AS TEXT)"
+        like = " OR ".join(f"{text} GLOB ?" for _ in globs)
+        found = self._export.rows(
+            f"SELECT 1 FROM {NVTX} WHERE eventType IN {_PUSH_POP[:-1]}, {_START_END[1:]} AND ({like}) LIMIT 1",
+            tuple(globs),
+        )
+        return next(found, None) is not None
 
     def process_wide(self) -> Iterator[Span]:
         """Start/end ranges."""

@@ -124,7 +124,7 @@ def open_export(path: Path) -> Iterator[Export]:
             export = Export(connection, path)
             _check_schema(export, name)
             yield export
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter where SQLite's message quotes what is broken
         if stops:
             raise stops[0] from None
         raise InputError(f"{name}: {_what_is_wrong(error, path)}") from None
@@ -214,15 +214,15 @@ def schema_version(text: str) -> tuple[int, ...]:
     return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()
 
 
-def _what_is_wrong(error: sqlite3.Error, path: Path) -> str:
+def _what_is_wrong(error: sqlite3.Error | UnicodeDecodeError, path: Path) -> str:
     """What SQLite's error code means for somebody with a capture."""
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return "the file is locked: another program is writing to it; try again when it has finished"
     if code == sqlite3.SQLITE_NOTADB:
         return "not an SQLite file, or an encrypted one; expected an export of Nsight Systems"
     if code == sqlite3.SQLITE_CORRUPT:
-        return f"the file is damaged or truncated ({error}); {AGAIN}"
+        return f"the file is damaged or truncated ({printable(str(error))}); {AGAIN}"
     if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) and _pending(path):
         return (
             f"the newest rows are in {printable(path.name)}-wal, which cannot be read in a folder without write "

@@ -17,6 +17,7 @@ SCHEMA_VERSION = 1
 NO_RANGE = "(no range)"
 LEGEND = "blocked: the host waits in the call; device idle: the device has nothing to do from its last work to its next"
 _MAX_TEXT = 120  # characters of one name in text and Markdown; JSON and CSV have all of it
+_MAX_PATH = 400
 _MAX_DIAGNOSTICS, _MAX_DIAGNOSTIC = 20, 400
 _DIRECTIONS = {"htod": "host to device", "dtoh": "device to host"}
 _FORMULA = ("=", "+", "-", "@")
@@ -107,7 +108,8 @@ def to_csv(capture: Capture, top: int | None = None) -> str:
 
 def to_text(capture: Capture, top: int) -> list[str]:
     """The report for a terminal, a line each; a line's indent is its continuation's too."""
-    return [*_introduction(capture), "", *_summary(capture), *_places(capture, top), *_copies(capture, top)]
+    sections = (_places(capture, top), _copies(capture, top), _ranges(capture, top))
+    return [*_introduction(capture), "", *_summary(capture), *(line for section in sections for line in section)]
 
 
 def _introduction(capture: Capture) -> Iterator[str]:
@@ -212,6 +214,16 @@ def _copy(row: CapturedCopy) -> str:
     return f"{row.count:,} {_DIRECTIONS[row.direction]}, {_memory(row.pageable)}, {row.bytes:,} bytes each; {waits}"
 
 
+def _ranges(capture: Capture, top: int) -> Iterator[str]:
+    if capture.ranges:
+        yield ""
+        yield "ranges of mtp-bench"
+        for row in capture.ranges[:top]:
+            path = _short(" > ".join(row.path), _MAX_PATH)
+            yield f"  {path}: {row.count:,}, {_ms(row.total_ns)}, process {row.process}"
+        yield from _rest(len(capture.ranges) - top, "range")
+
+
 def _memory(pageable: bool | None) -> str:
     return {True: "pageable", False: "not pageable", None: "memory unknown"}[pageable]
 
@@ -241,7 +253,21 @@ def to_markdown(capture: Capture, top: int) -> str:
     sizes = _copies_by_size(capture.copies)
     if sizes:
         lines += ["Copies between host and device:", "", *(f"- {_copy(row)}" for row in sizes[:top])]
-        lines += [f"- {text}" for text in _rest(len(sizes) - top, "size")]
+        lines += [*(f"- {text}" for text in _rest(len(sizes) - top, "size")), ""]
+    if capture.ranges:
+        lines += ["| range of mtp-bench | process | count | ms |", "|---|---:|---:|---:|"]
+        lines += [
+            _table_row(
+                [
+                    _code(_short(" > ".join(row.path), _MAX_PATH)),
+                    str(row.process),
+                    f"{row.count:,}",
+                    _ms(row.total_ns, unit=""),
+                ]
+            )
+            for row in capture.ranges[:top]
+        ]
+        lines += ["", *_rest(len(capture.ranges) - top, "range")]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -278,3 +278,18 @@ def test_an_interrupt_ends_the_reading(tmp_path):
     path = capture.write(tmp_path / "capture.sqlite")
     done = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, timeout=20, check=False)
     assert "KeyboardInterrupt" in done.stderr
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_bytes_may_be_wrong(path, seed):
+    """Wrong bytes are an error in one line or a report, which nothing in them can make act."""
+    chance = random.Random(seed)
+    content = bytearray(path.read_bytes())
+    for _ in range(chance.choice([1, 5, 50, 500])):
+        content[chance.randrange(16, len(content))] = chance.randrange(256)
+    path.write_bytes(content[: chance.choice([len(content), chance.randrange(100, len(content))])])
+    result = CliRunner().invoke(
+        cli.app, ["import", str(path), "--format", chance.choice(["terminal", "markdown", "csv"])]
+    )
+    assert result.exit_code in (0, 2), result.exception
+    assert all(char.isprintable() or char == "\n" for char in result.output)

@@ -181,6 +181,20 @@ def test_a_glob_keeps_what_is_inside_a_range(capture, main, read, glob, counts):
     assert read(range_glob=glob).totals.stream_sync == counts
 
 
+@pytest.mark.parametrize(
+    ("glob", "known"), [("forward", True), ("step > aten::a[!b]d", True), ("forw", False), ("step > backward", False)]
+)
+def test_a_glob_that_is_no_range_is_said(capture, main, read, glob, known):
+    """Nothing in a range that is there is an answer; nothing in one that is not may be a slip of the keyboard."""
+    main.push(0, 500, "step")
+    main.push(10, 20, "forward", registered=True)
+    main.push(30, 40, "aten::add, op_id = 3")
+    main.sync(600, 605)
+    found = read(range_glob=glob)
+    assert found.totals.syncs == 0
+    assert (f"no range like {glob!r} is in the capture" in found.missing) != known
+
+
 def test_a_glob_narrows_everything(capture, main, read):
     main.push(0, 100, "load")
     main.push(200, 300, "train")

@@ -275,6 +275,23 @@ def test_lines_are_wrapped_on_a_terminal_only(monkeypatch):
     assert _wrapped(line) == "  two blanks and\n  some words"
 
 
+def test_ranges_of_mtp_bench_are_shown(run, capture):
+    capture.domain(100, 1, "mtp_bench")
+    capture.thread(100).range(0, 5_000_000, "run", domain=1)
+    for start in (1_000_000, 2_000_000):
+        capture.thread(100).range(start, start + 400_000, "step", domain=1)
+    assert run().stdout.endswith(
+        "\nranges of mtp-bench\n  run: 1, 5.00 ms, process 100\n  run > step: 2, 0.80 ms, process 100\n"
+    )
+    assert "| `run > step` | 100 | 2 | 0.80 |" in run("--format", "markdown").stdout
+    assert json.loads(run("--json").stdout)["ranges"][1] == {
+        "process": 100,
+        "range": ["run", "step"],
+        "count": 2,
+        "total_ns": 800_000,
+    }
+
+
 def test_only_some_diagnostics_are_shown(run, capture):
     for number in range(30):
         capture.diagnostic(3, f"failure {number}")
