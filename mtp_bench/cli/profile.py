@@ -82,8 +82,7 @@ def profile(
         print(shlex.join(planned.command))
         say(f"then, to add the capture to the run: mtp-bench profile --read {shlex.quote(str(planned.folder))}")
         return
-    if capture_range is CaptureRange.NVTX:
-        require_ranges(nsys, python_backtrace=python_backtrace)
+    require_ranges(nsys, python_backtrace=python_backtrace)
     _profile(planned, asked["as_json"])
 
 

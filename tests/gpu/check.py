@@ -14,6 +14,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import traceback
 import warnings
 
@@ -252,6 +253,28 @@ def variants_values(profile, scope):
     return ", ".join(f"{name} {result.numerics.status}" for name, result in cuda.items() if result.numerics)
 
 
+def nsight_systems():
+    """A profiled run: nsys sees the waits that PyTorch sees, in the same ranges, and how long they block."""
+    need(*RUN_NEEDS, "nvtx")
+    if on_hostcuda():
+        raise SkipCheck("hostcuda makes no call that nsys sees")
+    from mtp_bench.nsight import tool
+
+    if tool.find() is None:
+        raise SkipCheck("nsys is not installed")
+    options = ["--variant", "patched", "--lead", f"{LEAD_MS:g}", *(word for key in SMALL for word in ("--set", key))]
+    with tempfile.TemporaryDirectory() as folder:
+        where = ["--device", "cuda", "--profile", "packed-sft", "--out", folder]
+        run = json.loads(child("-m", "mtp_bench", "profile", *where, *options, "--json"))
+    (result,) = run["results"]
+    syncs = result["syncs"]
+    assert result["time"]["profiled"]
+    assert syncs["agreed"], result["warnings"]
+    assert syncs["detectors"]["nsys"] == syncs["detectors"]["torch"] > 0
+    assert syncs["blocked_ns"] > 0
+    return f"{syncs['detectors']}, {syncs['blocked_ns'] / 1e3:.1f} us blocked, {syncs['device_idle_ns']} ns device idle"
+
+
 CHECKS = [
     ("GPU", the_gpu),
     ("clocks", clocks),
@@ -266,6 +289,7 @@ CHECKS = [
         for profile, scope in (*((profile, "loss") for profile in PROFILES), ("packed-sft", "step"))
         for what, check in (("runs", variants_run), ("waits", variants_wait), ("values", variants_values))
     ),
+    ("Nsight Systems", nsight_systems),
 ]
 
 
