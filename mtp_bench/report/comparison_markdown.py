@@ -26,7 +26,7 @@ T = TypeVar("T")
 Draw = Callable[[Sequence[T], int, Glyphs], Iterator[plots.Line]]
 
 # Space goes to what a reviewer acts on first.
-_FIRST, _TABLE, _SITES, _VALUES, _REPRODUCTION, _DISTRIBUTION, _PICTURES = range(7)
+_FIRST, _TABLE, _REPRODUCTION, _SITES, _VALUES, _DISTRIBUTION, _PICTURES = range(7)
 
 
 def sections(view: ComparisonView) -> Iterator[Section]:
