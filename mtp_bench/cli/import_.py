@@ -49,7 +49,7 @@ def import_(
 
         print(json.dumps(report.to_json(found, top), indent=1, allow_nan=False))
     elif format_ is Format.CSV:
-        for text in (*found.missing, *(f"{said.severity}: {said.text}" for said in found.diagnostics)):
+        for text in found.missing:
             say(f"cannot tell: {text}")
         sys.stdout.write(report.to_csv(found, top))
     elif format_ is Format.MARKDOWN:

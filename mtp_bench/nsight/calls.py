@@ -7,11 +7,9 @@ from enum import Enum
 from typing import NamedTuple
 
 from mtp_bench.nsight.model import RangeName
-from mtp_bench.nsight.records import PROCESS, Key, key_sql
+from mtp_bench.nsight.records import Key, key_sql
 from mtp_bench.nsight.sqlite import RUNTIME, STRINGS, Export
 from mtp_bench.nsight.text import api_base, api_name
-
-__all__ = ["PROCESS", "Api", "Call", "Calls", "Role", "outermost", "process_of", "thread_id"]
 
 
 class Role(Enum):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
@@ -30,7 +31,8 @@ from mtp_bench.nsight.syncs import Waits, part_across_ranges, read_waits
 from mtp_bench.nsight.text import printable
 from mtp_bench.ranges import DOMAIN
 
-_SEVERITIES = {2: "warning", 3: "error"}
+_SEVERITIES = {1: "information", 2: "warning", 3: "error"}
+_LOSS = re.compile(r"drop|los[st]|overflow|incomplete|not all|missing|discard|skipped|too many", re.IGNORECASE)
 
 
 def read_capture(path: FilePath, *, range_glob: str | None = None) -> Capture:
@@ -60,7 +62,10 @@ def read_capture(path: FilePath, *, range_glob: str | None = None) -> Capture:
         diagnostics = _diagnostics(export)
         return Capture(
             source=Source("nsys", export.tool_version, export.schema, printable(str(path))),
-            missing=tuple(_missing(export, found, around, idle)),
+            missing=(
+                *_missing(export, found, around, idle),
+                *(f"nsys {said.severity}: {said.text}" for said in diagnostics),
+            ),
             diagnostics=diagnostics,
             totals=sum_up(found.waits, found.copies, idle),
             not_syncs=NotSyncs(len(found.event_queries), len(found.stream_waits) + found.stream_wait_rows),
@@ -151,11 +156,15 @@ def _missing(export: Export, found: Waits, around: Ranges, idle: Idle) -> Iterat
 
 
 def _diagnostics(export: Export) -> tuple[Diagnostic, ...]:
-    """Warnings and errors of the profiler, each text once, in the order of the file."""
+    """Warnings and errors of the profiler, and information on what it lost; each text once, in the file's order."""
     if not export.has(DIAGNOSTICS, "severity", "text"):
         return ()
     rows = export.rows(
         f"SELECT CAST(severity AS INTEGER), CAST(text AS TEXT) FROM {DIAGNOSTICS} "
         f"WHERE severity IN ({', '.join(map(str, _SEVERITIES))}) GROUP BY 1, 2 ORDER BY min(rowid)"
     )
-    return tuple(Diagnostic(_SEVERITIES[severity], printable(" ".join(text.split()))) for severity, text in rows)
+    return tuple(
+        Diagnostic(_SEVERITIES[severity], printable(" ".join(text.split())))
+        for severity, text in rows
+        if severity > 1 or _LOSS.search(text)
+    )

@@ -117,7 +117,7 @@ class NotSyncs:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """What the tool itself had to say about the capture. ``severity`` is ``warning`` or ``error``."""
+    """What the tool itself had to say about the capture. ``severity`` is ``information``, ``warning`` or ``error``."""
 
     severity: str
     text: str
@@ -127,8 +127,8 @@ class Diagnostic:
 class Capture:
     """A capture, read.
 
-    ``missing`` says, a sentence each, what it cannot tell; to be shown first. ``syncs`` are in descending order of
-    ``blocked_ns``, ``copies`` of how many there are, ``ranges`` in the order in which they began.
+    ``missing`` says, a sentence each, what it cannot tell, ``diagnostics`` included; to be shown first. ``syncs`` are
+    in descending order of ``blocked_ns``, ``copies`` of how many there are, ``ranges`` in the order of their beginnings.
     """
 
     source: Source

@@ -11,9 +11,10 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mtp_bench.nsight.calls import PROCESS, process_of
+from mtp_bench.nsight.calls import process_of
 from mtp_bench.nsight.idle import Gap, read_idle
 from mtp_bench.nsight.ranges import Moment, Ranges
+from mtp_bench.nsight.records import PROCESS
 from mtp_bench.nsight.sqlite import NVTX, STRINGS, Export, open_export
 from mtp_bench.nsight.syncs import Wait, read_waits
 from mtp_bench.ranges import DOMAIN, STAGE

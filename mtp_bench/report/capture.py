@@ -18,7 +18,7 @@ NO_RANGE = "(no range)"
 LEGEND = "blocked: the host waits in the call; device idle: the device has nothing to do from its last work to its next"
 _MAX_TEXT = 120  # characters of one name in text and Markdown; JSON and CSV have all of it
 _MAX_PATH = 400
-_MAX_DIAGNOSTICS, _MAX_DIAGNOSTIC = 20, 400
+_MAX_SENTENCES, _MAX_SENTENCE = 20, 400
 _DIRECTIONS = {"htod": "host to device", "dtoh": "device to host"}
 _FORMULA = ("=", "+", "-", "@")
 _CSV_COLUMNS = (
@@ -116,18 +116,14 @@ def _introduction(capture: Capture) -> Iterator[str]:
     yield _what(capture)
     if capture.missing:
         yield "cannot tell:"
-        yield from (f"  {text}" for text in capture.missing)
-    if capture.diagnostics:
-        yield "nsys says:"
-        yield from (f"  {text}" for text in _said(capture))
+        yield from (f"  {text}" for text in _missing(capture))
 
 
-def _said(capture: Capture) -> Iterator[str]:
-    """What nsys says of the capture, as much as is read."""
-    for found in capture.diagnostics[:_MAX_DIAGNOSTICS]:
-        yield f"{found.severity}: {_short(found.text, _MAX_DIAGNOSTIC)}"
-    if len(capture.diagnostics) > _MAX_DIAGNOSTICS:
-        yield f"and {len(capture.diagnostics) - _MAX_DIAGNOSTICS:,} more; --json has all"
+def _missing(capture: Capture) -> Iterator[str]:
+    """What the capture cannot tell, as much as is read."""
+    yield from (_short(text, _MAX_SENTENCE) for text in capture.missing[:_MAX_SENTENCES])
+    if len(capture.missing) > _MAX_SENTENCES:
+        yield f"and {len(capture.missing) - _MAX_SENTENCES:,} more; --json has all"
 
 
 def _what(capture: Capture) -> str:
@@ -236,9 +232,8 @@ def _rest(count: int, noun: str) -> Iterator[str]:
 def to_markdown(capture: Capture, top: int) -> str:
     """The report in Markdown; names stand in code spans, where nothing is a link, a mention or markup."""
     lines = ["# Syncs of a capture", "", _code(_what(capture)), ""]
-    for title, texts in (("Cannot tell:", capture.missing), ("nsys says:", tuple(_said(capture)))):
-        if texts:
-            lines += [title, "", *(f"- {_plain(text)}" for text in texts), ""]
+    if capture.missing:
+        lines += ["Cannot tell:", "", *(f"- {_plain(text)}" for text in _missing(capture)), ""]
     lines += [*(f"- {_plain(text)}" for text in _summary(capture)), ""]
     found = places(capture)
     if found:

@@ -387,6 +387,22 @@ def test_row_order_does_not_matter(capture, main, read):
     assert (one.syncs, one.totals, one.copies) == (other.syncs, other.totals, other.copies)
 
 
+def test_what_nsys_lost_is_said(capture, main, read):
+    main.sync(0, 10)
+    capture.diagnostic(1, "Profiling has started.")
+    capture.diagnostic(1, "Number of CUDA events dropped: 3")
+    capture.diagnostic(3, "no events\n collected")
+    found = read()
+    assert [(said.severity, said.text) for said in found.diagnostics] == [
+        ("information", "Number of CUDA events dropped: 3"),
+        ("error", "no events collected"),
+    ]
+    assert found.missing[-2:] == (
+        "nsys information: Number of CUDA events dropped: 3",
+        "nsys error: no events collected",
+    )
+
+
 def test_schema_3_0_reads_as_3_25_does(capture, main, read):
     main.push(0, 1000, "step", registered=True)
     main.blocking_copy(110, 200, HTOD, chain=[("f", "lib.so")])

@@ -33,7 +33,7 @@ def capture():
     made.thread(100).sync(850_000_000, 850_050_000, type=EVENT, api="cudaEventSynchronize_v3020")
     made.thread(100).sync(860_000_000, 860_000_100, type=EVENT, api="cudaEventQuery_v3020")
     made.diagnostic(2, "CUDA buffer overflow: 17 events were dropped")
-    made.diagnostic(1, "profiling has started")
+    made.diagnostic(1, "Profiling has started.")
     return made
 
 
@@ -61,8 +61,7 @@ cannot tell:
   device idle of 1 of 3 syncs is unknown: the capture has not both ends of it
   no call chains: where in the code a sync comes from is unknown; profile with --cudabacktrace=sync:0,memory:0, or \
 --python-backtrace=cuda, and CPU sampling on
-nsys says:
-  warning: CUDA buffer overflow: 17 events were dropped
+  nsys warning: CUDA buffer overflow: 17 events were dropped
 
 3 syncs in 2 processes: blocked 401.0 ms (401.0 ms in synchronise calls, 0.04 ms in copies), device idle 0.06 ms
 blocked: the host waits in the call; device idle: the device has nothing to do from its last work to its next
@@ -142,7 +141,7 @@ def test_csv_is_a_row_a_sync_and_says_on_standard_error_what_is_missing(run):
         "copy_ns": "0",
         "device_idle_ns": "",
     }
-    assert result.stderr.splitlines()[-1] == "cannot tell: warning: CUDA buffer overflow: 17 events were dropped"
+    assert result.stderr.splitlines()[-1] == "cannot tell: nsys warning: CUDA buffer overflow: 17 events were dropped"
 
 
 def test_markdown_has_the_same_numbers(run):
@@ -151,7 +150,7 @@ def test_markdown_has_the_same_numbers(run):
     assert f"| `step > aten::item` | dtoh | {calls} | not pageable | 8 | 2 | 401.0 | 0.04 | 0.06 |  |" in text
     assert "| 100 | 100 | 0 | `step` | event_sync | 1 | 0.05 |  |" in text
     assert "- 2 device to host, not pageable, 4 bytes each; the host waits in 2" in text
-    assert "- warning: CUDA buffer overflow: 17 events were dropped" in text
+    assert "- nsys warning: CUDA buffer overflow: 17 events were dropped" in text
 
 
 @pytest.mark.parametrize("format_", ["terminal", "markdown"])
@@ -296,8 +295,7 @@ def test_only_some_diagnostics_are_shown(run, capture):
     for number in range(30):
         capture.diagnostic(3, f"failure {number}")
     text = run().stdout
-    assert "error: failure 18\n" in text
-    assert "  and 11 more; --json has all\n" in text
+    assert "  nsys error: failure 16\n  and 13 more; --json has all\n" in text
     assert len(json.loads(run("--json").stdout)["diagnostics"]) == 31
 
 
