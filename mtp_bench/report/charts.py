@@ -131,7 +131,7 @@ def _distribution_drawing() -> Drawing:
     return Drawing(
         [
             line_at_1(title),
-            paths("strokes", 1).encode(color=colour),
+            paths("strokes", 1, opacity=0.6).encode(color=colour),
             box.mark_bar(size=14, fillOpacity=0.25, strokeWidth=1.5).encode(
                 x=x_channel("low", title), x2=alt.X2("high"), stroke=stroke
             ),

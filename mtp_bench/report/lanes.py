@@ -203,12 +203,12 @@ def line_at_1(title: str | list[str], **style: Any) -> Any:
     return marked.encode(x=x_channel("x", title), y=top, y2=bottom)
 
 
-def paths(name: str, width: float, **style: Any) -> Any:
+def paths(name: str, width: float, opacity: float = 1, **style: Any) -> Any:
     """A layer of ``Lanes.path``: one element a path, however many samples it holds."""
     import altair as alt
 
     unit = 4  # the size at which a unit of a path is a pixel
-    marked = layer(name).mark_point(size=unit, filled=False, strokeWidth=width, opacity=1, **style)
+    marked = layer(name).mark_point(size=unit, filled=False, strokeWidth=width, opacity=opacity, **style)
     return marked.encode(x=alt.value(0), y=y_channel(), shape=alt.Shape("d:N", scale=None))
 
 

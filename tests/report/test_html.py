@@ -188,6 +188,11 @@ def test_environments_and_cautions_come_before_the_table():
     assert "Caution, throttling:" in text
 
 
+def test_a_caution_with_many_places_is_folded():
+    assert "12 places" in Page(html.run_report(pages.large(60, windows=20))).text("summary")
+    assert "10 places" not in Page(html.run_report(pages.large(50, windows=20))).text("summary")
+
+
 def test_a_run_of_one_variant_still_has_its_syncs():
     page = Page(html.run_report(runs.run([runs.result("mine", syncs=runs.syncs(runs.site(8)))])))
     assert "There is no second side to compare with." in page.text("p")

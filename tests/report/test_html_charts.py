@@ -92,6 +92,14 @@ def test_the_samples_of_a_lane_are_one_path():
     assert [count for count in strokes if count > 1] == [4, 200]
 
 
+def test_what_lies_outside_an_axis_is_drawn_at_its_end():
+    (svg,) = charts.distribution([samples(us=[100.0] * 300 + [101.0] * 299 + [900.0])])
+    paths = [path.get("d") for path in ElementTree.fromstring(svg).iter(f"{SVG}path")]
+    (strokes,) = [d for d in paths if d.count("M") > 2]
+    assert max(float(x) for x in re.findall(r"M([\d.]+)", strokes)) == 420
+    assert not [text for text in texts(svg) if text.startswith("9")]
+
+
 def test_throttled_windows_are_marked_and_do_not_count():
     lane = samples(us=(100, 100, 100, 900), throttled=(False, False, False, True))
     (distribution,) = charts.distribution([lane])
