@@ -18,7 +18,7 @@ def redrawn(svg: str, label: str) -> str:
     """``svg`` without scripts, links, styles, identifiers and metadata, as one picture that is called ``label``.
 
     Nothing of the original is copied as text: what a chart does not need has no way into the result, and texts are
-    escaped by the serialiser. Coordinates are rounded to a tenth of a pixel.
+    escaped by the serialiser; no colour is a reference. Coordinates are rounded to a tenth of a pixel.
     """
     source = ElementTree.fromstring(svg)
     target = ElementTree.Element(
@@ -42,7 +42,7 @@ def _copy(source: ElementTree.Element, target: ElementTree.Element) -> None:
         if name not in _ELEMENTS or child.get("display") == "none":
             continue
         attributes = {key: _rounded(value) for key, value in child.items() if key in _GEOMETRY}
-        attributes |= {key: value for key, value in child.items() if key in _STYLE}
+        attributes |= {key: value for key, value in child.items() if key in _STYLE and "(" not in value}
         made = ElementTree.Element(name, attributes)
         _copy(child, made)
         made.text = child.text

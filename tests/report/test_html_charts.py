@@ -145,7 +145,8 @@ def test_nothing_but_a_drawing_gets_through():
     svg = """<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" width="9" height="9"
       viewBox="0 0 9 9" onload="alert(1)"><script>alert(2)</script><style>*{}</style><image href="http://x/y.png"/>
       <a xlink:href="javascript:alert(3)"><path d="M0,0L1.26,-0.04"/></a><foreignObject><p/></foreignObject>
-      <g id="a" style="x" onclick="alert(4)" transform="translate(0.5,20.000000000000014)"><rect x="1" fill="#fff"/></g>
+      <g id="a" style="x" onclick="alert(4)" transform="translate(0.5,20.000000000000014)"><rect x="1" fill="#fff"
+      stroke="url(http://x/y)"/></g>
       <text class="z" font-size="11">&lt;i&gt; &amp;</text></svg>"""
     found = redrawn(svg, 'a "label" <b>')
     assert re.sub(r"\s+<", "<", found) == (
