@@ -23,6 +23,8 @@ from mtp_bench.results import FILE_NAME, Run, load_run, require_writable
 from mtp_bench.signals import Stopped
 
 LOG_NAME = "nsys.log"
+# The run's first line, and what Debian's nsys says each time: nothing that explains a failure.
+_NO_REASON = ("mtp-bench ", "Importer error status:", "Unable to retrieve the importer version:")
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,8 @@ class Ending:
         """Raise what ended the run where it has no result."""
         if not self.has_results:
             self.require_end()
-            words = first_words("\n".join(self.lines)) or "nothing"
+            said = [line for line in self.lines if not line.startswith(_NO_REASON)]
+            words = first_words("\n".join(said)) or "nothing"
             raise RunError(f"{nsys.name} ended with exit code {self.code} before any result; it said: {words}")
 
     def require_end(self) -> None:
@@ -133,7 +136,7 @@ def read_back(folder: Path, nsys: Nsys | None = None) -> tuple[Run, Path]:
     converted here.
     """
     run = load_run(folder)
-    kinds = (SQLITE, REPORT, STREAM)  # the nearest to be read first
+    kinds = (STREAM, REPORT, SQLITE)  # as nsys left it, so that an export of an earlier capture is not taken
     capture = next((path for kind in kinds for path in sorted(folder.glob(f"nsys*{kind}"))), None)
     if capture is None:
         raise InputError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 
 from mtp_bench import cli
 from mtp_bench.nsight import trial
+from mtp_bench.nsight.profile import read_back
 from mtp_bench.nsight.tool import Nsys
 from mtp_bench.results import load_run
 from tests import runs
@@ -285,7 +287,9 @@ def made_run(tmp_path, result):
 
 
 def test_an_nsys_that_fails_is_one_line_with_what_it_said(fake):
-    done = fake("echo; echo 'Failed to start the agent: permission denied' >&2; echo more; exit 5")
+    done = fake(
+        "echo; echo 'Importer error status: x'; echo 'Failed to start the agent: permission denied' >&2; exit 5"
+    )
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr == (
         "error: nsys 2025.1.1 ended with exit code 5 before any result; "
@@ -352,6 +356,15 @@ def test_a_capture_of_an_earlier_run_is_not_taken_for_this_ones(fake, tmp_path):
         (tmp_path / "run" / f"nsys.{suffix}").touch()
     fake("exit 3")
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["nsys.log"]
+
+
+def test_what_is_read_back_is_the_capture_and_not_an_export_of_an_earlier_one(captured, nsys, tmp_path):
+    runs.run([runs.result("patched")]).write(tmp_path)
+    earlier = CaptureFile(version="1999.1").write(tmp_path / "nsys.sqlite")
+    capture = shutil.copy(captured, tmp_path / f"nsys{captured.suffix}")
+    os.utime(capture, ns=(earlier.stat().st_mtime_ns + 1,) * 2)
+    run, _ = read_back(tmp_path, nsys)
+    assert run.environment.packages["nsight-systems"] == ".".join(map(str, nsys.version))
 
 
 def test_only_a_run_can_be_read_back(tmp_path):
