@@ -1,6 +1,6 @@
 """The first printed sentence: what the guard costs, what packed rolls cost, or why that cannot be told."""
 
-from mtp_bench.compare import headline
+from mtp_bench.compare.headline import headline
 from tests import runs
 
 GUARD = "The `num_tokens > 0` guard"

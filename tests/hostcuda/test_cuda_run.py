@@ -10,7 +10,7 @@ import sys
 import pytest
 
 import mtp_bench
-from mtp_bench.headline import headline
+from mtp_bench.compare.headline import headline
 
 SMALL = ("hidden_size=64", "vocab_size=512", "sequences=[512, 37, 1, 100]")
 B = 4
