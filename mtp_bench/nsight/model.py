@@ -128,7 +128,7 @@ class Capture:
     """A capture, read.
 
     ``missing`` says, a sentence each, what it cannot tell, ``diagnostics`` included; to be shown first. ``syncs`` are
-    in descending order of ``blocked_ns``, ``copies`` of how many there are, ``ranges`` in the order of their beginnings.
+    in descending order of ``blocked_ns``, ``copies`` of how many there are, ``ranges`` in order of opening.
     """
 
     source: Source
