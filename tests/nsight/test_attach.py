@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
+import uuid
 from collections import Counter
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def test_two_lines_in_a_training_script_give_a_capture_of_the_steps_asked_for(ns
 @pytest.fixture
 def session(nsys):
     """A program in a session of nsys, under way."""
-    name = f"mtp-bench-test-{os.getpid()}"
+    name = f"mtp-bench-test-{uuid.uuid4().hex}"
     program = subprocess.Popen(
         [nsys.path, "launch", f"--session-new={name}", "--trace=cuda,nvtx", sys.executable, SCRIPT, "200", "0.05"],
         env=program_environment(),

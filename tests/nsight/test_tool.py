@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import uuid
 
 import pytest
 
@@ -142,11 +143,10 @@ def test_pairs_of_versions_that_lose_every_range(nvtx, nsys_version, why):
     assert bool(found) == bool(why)
 
 
-def test_with_nsys_end_its_agent_and_its_program(nsys, tmp_path):
+def test_with_nsys_end_its_agent_and_its_program(nsys, program, tmp_path):
     """They lead sessions of their own, and would be left where nsys hangs and is killed."""
-    before = {process.number for process in ending._processes()}
+    hanging = program(f"hang-{uuid.uuid4().hex}", "sleep 60")
     command = [nsys.path, "profile", "--trace=nvtx", "--sample=none", "--cpuctxsw=none", f"--output={tmp_path}/a"]
     with pytest.raises(RunError, match=r"nsys profile did not end within 2 s"):
-        tool.run_quietly([*command, "sleep", "61.5"], seconds=2)
-    left = [process.arguments for process in ending._processes() if process.number not in before]
-    assert [arguments for arguments in left if "61.5" in arguments or "nsys" in arguments[0]] == []
+        tool.run_quietly([*command, str(hanging)], seconds=2)
+    assert [found.arguments for found in ending._processes() if hanging.name in " ".join(found.arguments)] == []
