@@ -49,9 +49,12 @@ gpu-check:
 examples: setup
 	$(BIN)/python -m tests.report.examples
 
-# What the README promises of mtp-bench itself: how long its help, first line and default run take.
+# What mtp-bench promises of itself: how long its help, first line, default run and comparisons take, and how often its
+# verdicts are right.
 bench: setup
 	$(BIN)/python benchmarks/promises.py
+	$(BIN)/python benchmarks/compare_scale.py
+	$(BIN)/python benchmarks/verdicts.py
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -1,0 +1,139 @@
+"""What `mtp-bench compare` promises of itself: how long 10,000 samples in 200 results take, its start included."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from mtp_bench.results import (
+    Cpu,
+    DeviceInfo,
+    Environment,
+    GraphCapture,
+    Numerics,
+    Place,
+    Result,
+    Run,
+    Site,
+    Size,
+    Syncs,
+    Time,
+)
+
+COMMAND = [sys.executable, "-m", "mtp_bench", "compare"]
+WINDOWS = 50
+LEADS_MS = (0.0, 0.5, 1.0, 5.0, 10.0)
+VARIANTS = {"original": 0.0, "patched": 30.0, "sync_free": 2.0, "host_lens": -90.0, "boundary_roll": -250.0}  # us
+SITES = {"original": 9, "patched": 10, "sync_free": 9}
+LIMITS_S = {"terminal": 2.0, "json": 2.0, "markdown": 2.0, "html": 5.0}
+
+
+def made_up_run(workloads: int, seed: int) -> Run:
+    """Five variants at five leads on every workload, 50 windows each with 1 % of noise."""
+    source = random.Random(seed)
+    names = [f"packed-{number}" for number in range(workloads)]
+    results = [
+        _result(source, name, variant, lead_ms) for name in names for lead_ms in LEADS_MS for variant in VARIANTS
+    ]
+    return Run(
+        created_at="2026-01-01T00:00:00+00:00",
+        command="mtp-bench run",
+        seed=seed,
+        environment=Environment(
+            torch="2.13.0",
+            megatron_core="0.16.1",
+            python="3.11.7",
+            cpu=Cpu(model="Example CPU", count=8, affinity=8),
+            device=DeviceInfo(kind="cuda", name="Example GPU", modelled=False, driver="575.1", cuda="12.9"),
+        ),
+        workloads={name: {"packed": True, "hidden_size": 4096} for name in names},
+        results=results,
+    )
+
+
+def seconds(arguments: Sequence[str]) -> float:
+    """Wall time of the whole process, the best of three: the machine's other work only adds."""
+    taken = []
+    for _ in range(3):
+        started = time.perf_counter()
+        process = subprocess.run([*COMMAND, *arguments], stdout=subprocess.DEVNULL, check=False)
+        taken.append(time.perf_counter() - started)
+        if process.returncode != 0:
+            raise SystemExit(f"mtp-bench compare {' '.join(arguments)} ended with {process.returncode}")
+    return min(taken)
+
+
+def _result(source: random.Random, workload: str, variant: str, lead_ms: float) -> Result:
+    sites = [_site(line) for line in range(SITES.get(variant, 0))]
+    count = sum(site.count for site in sites)
+    return Result(
+        workload=workload,
+        variant=variant,
+        scope="loss",
+        harness="bare",
+        lead_ms=lead_ms,
+        device="cuda:0",
+        status="ok",
+        numerics=Numerics(
+            at=Size(hidden_size=64, vocab_size=512),
+            finite=True,
+            status="close",
+            logged_loss=[6.2],
+            reference_loss=[6.2],
+            max_rel_err_grad=1e-3,
+            grad_scale=1.0,
+        ),
+        syncs=Syncs(detectors={"torch": count}, count=count, agreed=True, sites=sites),
+        graph_capture=GraphCapture(possible=not sites),
+        time=Time(
+            modelled=False,
+            step_ns=[1e3 * (10_000.0 + VARIANTS[variant] + source.gauss(0.0, 100.0)) for _ in range(WINDOWS)],
+            round=list(range(WINDOWS)),
+            host_ns=[5e6] * WINDOWS,
+            lead_ns=[lead_ms * 1e6] * WINDOWS,
+            sm_clock_mhz=[source.choice((1_965, 1_980)) for _ in range(WINDOWS)],
+            throttled=[source.random() < 0.01 for _ in range(WINDOWS)],
+            stop_reason="noise",
+        ),
+    )
+
+
+def _site(line: int) -> Site:
+    place = Place(file="megatron/core/transformer/multi_token_prediction.py", line=300 + line, function="roll")
+    return Site(
+        **place.model_dump(),
+        code=f"tensor[..., start:end]  # {line}",
+        op="aten::_local_scalar_dense",
+        kind="item",
+        phase="forward",
+        range=["run", "step", "forward", "mtp_loss", "depth:1"],
+        stack=[place] * 5,
+        count=4,
+        seen_by=["torch"],
+    )
+
+
+def main() -> int:
+    """Print what is promised beside what was measured, of one run's variants and of two runs."""
+    late = False
+    with tempfile.TemporaryDirectory() as folder:
+        whole, before, after = (Path(folder) / name for name in ("whole", "before", "after"))
+        made_up_run(8, seed=1).write(whole)
+        for number, path in enumerate((before, after)):
+            made_up_run(4, seed=number).write(path)
+        for what, runs in (("one run of 200 results", [whole]), ("two runs of 100 results", [before, after])):
+            for name, limit in LIMITS_S.items():
+                taken = seconds([*map(str, runs), "--format", name])
+                late |= taken > limit
+                note = "" if taken <= limit else "  too slow"
+                print(f"compare --format {name:<9} {what:<24} {taken:6.2f} s of {limit:g} s{note}", flush=True)
+    return int(late)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
