@@ -10,6 +10,7 @@ import pytest
 
 from mtp_bench.devices import Window
 from mtp_bench.measure import Policy, interleave
+from mtp_bench.statistics import paired_difference
 
 
 def constant(step_ns: float) -> Callable[[], Window]:
@@ -39,6 +40,18 @@ def test_noisy_samples_stop_by_time_with_every_window_kept():
     samples = interleave(timers, "a", Policy(min_windows=20, max_seconds=40), now=ticking(1.0))
     assert [s.stop_reason for s in samples.values()] == ["time", "time"]
     assert [len(s.windows) for s in samples.values()] == [40, 40]
+
+
+def test_intervals_are_looked_at_every_five_rounds_and_of_many_rounds_at_every_tenth_more(monkeypatch):
+    looked_at = []
+
+    def wide(base, candidate):
+        looked_at.append(len(base))
+        return paired_difference([0.0, 1e9], [1e9, 0.0])
+
+    monkeypatch.setattr("mtp_bench.measure.paired_difference", wide)
+    interleave({"a": constant(1e6), "b": constant(1e6)}, "a", Policy(max_seconds=200), now=ticking(1.0))
+    assert looked_at == [20, 25, 30, 35, 40, 45, 50, 55, 60, 66, 72, 79, 86, 94, 103, 113, 124, 136, 149, 163, 179, 196]
 
 
 def test_a_slow_machine_still_gives_the_smallest_number_of_windows():
