@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable
 from enum import StrEnum
@@ -42,9 +43,7 @@ class Order(StrEnum):
 def compare(
     runs: Annotated[
         list[str],
-        typer.Argument(
-            metavar="RUN", help="A run.json, its folder, a folder of runs, or a quoted glob: a side each."
-        ),
+        typer.Argument(metavar="RUN", help="A run.json, its folder, a folder of runs, or a quoted glob: a side each."),
     ],
     baseline: Annotated[
         str | None,
@@ -66,10 +65,10 @@ def compare(
     sort: Annotated[Order, typer.Option(help="Order of rows: as in the run, or the worst first.")] = Order.RUN,
     format_: Annotated[Format, typer.Option("--format", help="How to show it.")] = Format.TERMINAL,
     fail_on: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             metavar="GATE,...",
-            help="Exit with 1 on: slower, slower>2%, syncs (more), syncs>2, values (worse), unclear.",
+            help="Exit with 1 on: slower, slower>2%, syncs (more), syncs>2, values (worse), unclear. Repeat for more.",
         ),
     ] = None,
 ) -> None:
@@ -84,7 +83,8 @@ def compare(
         threshold=None if threshold is None else Threshold.parse(threshold),
         select=select or (),
         sort=sort.value,
-        fail_on=words("--fail-on", fail_on) or (),
+        fail_on=[word for text in fail_on or () for word in words("--fail-on", text) or ()],
+        command=shlex.join(["mtp-bench", *sys.argv[1:]]),
     )
     _FORMATS[format_](found)
     raise typer.Exit(found.exit_code)

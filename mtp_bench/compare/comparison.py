@@ -121,6 +121,7 @@ class Comparison:
     cautions: tuple[Caution, ...] = ()  # about the runs, not one row
     notes: tuple[str, ...] = ()  # what was left out
     judgement: Judgement = field(default_factory=Judgement)
+    command: str = ""  # the command line that compared; "" from Python
 
     @property
     def within(self) -> bool:
@@ -146,13 +147,14 @@ def compare(
     select: Sequence[str] = (),
     sort: str = "run",
     fail_on: Sequence[str] = (),
+    command: str = "",
 ) -> Comparison:
     """Compare the variants of one side's runs with ``baseline``, or every further side with the first.
 
     ``sides`` are (label, runs), and runs (label, run): several runs of a side are pooled. ``baseline`` is a variant of
     one side, or the label of the side of several that the others are compared with. ``select``, ``sort`` and
-    ``fail_on`` are as on the command line. Raises InputError for a baseline, a selection, an order or a gate that is
-    not there.
+    ``fail_on`` are as on the command line; ``command`` is that line, for reports. Raises InputError for a baseline, a
+    selection, an order or a gate that is not there.
     """
     wanted, judged_by = selection.Selection.parse(select), gates.parse(fail_on)
     threshold = threshold or Threshold()
@@ -170,6 +172,7 @@ def compare(
         tuple(cautions.of_environments(runs)),
         tuple(_notes(pairs, in_order, ordered)),
         gates.apply(judged_by, in_order),
+        command,
     )
 
 

@@ -32,7 +32,7 @@ class Gate:
         word = text.strip()
         name, sign, limit = (part.strip() for part in word.partition(">"))
         if name not in NAMES:
-            raise InputError(f"--fail-on {word!r}: use {', '.join(NAMES)}{did_you_mean(name, NAMES)}")
+            raise InputError(f"--fail-on {word!r}: no such gate{did_you_mean(name.lower(), NAMES)}")
         if not sign:
             return cls(name, word)  # type: ignore[arg-type]
         if name == "slower":
@@ -58,8 +58,17 @@ class Judgement:
 
 
 def parse(texts: Sequence[str]) -> tuple[Gate, ...]:
-    """The gates of ``--fail-on``, each once; InputError for one that does not exist."""
-    return tuple(dict.fromkeys(Gate.parse(text) for text in texts))
+    """The gates of ``--fail-on``, each once; InputError for one that does not exist.
+
+    A size after ``slower>20us`` belongs to it: ``slower>20us,1%`` is one gate, and commas separate gates too.
+    """
+    joined: list[str] = []
+    for text in map(str.strip, texts):
+        if re.match(r"[\d.]", text) and joined and ">" in joined[-1]:
+            joined[-1] += f",{text}"
+        else:
+            joined.append(text)
+    return tuple(dict.fromkeys(map(Gate.parse, joined)))
 
 
 def apply(gates: Sequence[Gate], rows: Sequence[Row]) -> Judgement:
@@ -95,8 +104,11 @@ def _cannot_tell(gate: Gate, row: Row) -> Iterator[str]:
     if gate.name in ("slower", "unclear") and row.verdict == "incomparable":
         yield row.reason
     if gate.name == "slower" and row.difference is not None:
-        found = judge(row.difference, gate.threshold or row.threshold, row.modelled)
-        if found.verdict == "unclear":
+        threshold = gate.threshold or row.threshold
+        found = judge(row.difference, threshold, row.modelled)
+        high = row.difference.high
+        # An interval that ends below the threshold leaves no slowdown to fail on, whatever else is unclear.
+        if found.verdict == "unclear" and (high is None or high > threshold.of(row.difference.baseline_ns)):
             yield found.reason
     for name, sides in (("syncs", row.syncs), ("values", row.values)):
         if gate.name == name and None in sides:

@@ -30,7 +30,7 @@ class Selection:
         for text in texts:
             key, sign, values = text.partition("=")
             if key.strip() not in KEYS or not sign or not all(value.strip() for value in values.split(",")):
-                near = did_you_mean(key.strip(), KEYS)
+                near = "" if key.strip() in KEYS else did_you_mean(key.strip(), KEYS)
                 raise InputError(f"--select {text!r}: expected KEY=GLOB with a key of {', '.join(KEYS)}{near}")
             globs[key.strip()] = (*globs.get(key.strip(), ()), *(value.strip() for value in values.split(",")))
         return cls(globs)

@@ -64,15 +64,18 @@ def _extreme(rows: Sequence[Row], verdict: Verdict) -> str:
 
 
 def _changes(what: str, changes: Sequence[int | None], better: str = "fewer", worse: str = "more") -> Iterator[str]:
-    """``More syncs a step in 2, fewer in 3``; nothing where nothing changed and all is known."""
+    """``Syncs a step: more in 2, fewer in 3, not known in 1.``; nothing where nothing is known."""
     known = [change for change in changes if change is not None]
-    parts = [
-        f"{word} in {count}"
-        for word, count in ((worse, sum(c > 0 for c in known)), (better, sum(c < 0 for c in known)))
-        if count
-    ]
+    counts = {
+        worse: sum(change > 0 for change in known),
+        better: sum(change < 0 for change in known),
+        "not known": len(changes) - len(known),
+    }
+    parts = [f"{word} in {count}" for word, count in counts.items() if count]
+    if not any(known):
+        parts.insert(0, "unchanged")
     if known:
-        yield f"{what[0].upper()}{what[1:]}: {', '.join(parts) or 'unchanged'}."
+        yield f"{what[0].upper()}{what[1:]}: {', '.join(parts)}."
 
 
 def _syncs_change(row: Row) -> int | None:

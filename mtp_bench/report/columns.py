@@ -60,7 +60,7 @@ def evidence(rows: Sequence[Row]) -> list[Column]:
     steps = [_steps(row) + (" modelled" if mixed and row.modelled else "") for row in rows]
     columns = _known(
         Column(f"step,\n{unit}", tuple(steps)),
-        Column("windows", tuple(_windows(row) for row in rows)),
+        Column("windows", tuple(windows(row) for row in rows)),
         Column("p", tuple(probability(row.p) for row in rows)),
         Column("p, Holm", tuple(probability(row.p_holm) for row in rows)),
         Column("operations\na step", tuple(known_change(row.ops, "{:,}".format) for row in rows)),
@@ -124,7 +124,8 @@ def _step(results: Iterable[Result]) -> str:
     return microseconds(sum(known) / len(known)) if all(map(math.isfinite, known)) else "nan"
 
 
-def _windows(row: Row) -> str:
+def windows(row: Row) -> str:
+    """``40``, ``40 > 38``, ``160 of 4 runs``: the windows that a difference rests on."""
     if row.difference is None or row.modelled:
         return NONE
     runs = row.difference.runs

@@ -165,13 +165,19 @@ def _values(view: ComparisonView) -> Iterator[Section]:
 
 
 def _reproduction(view: ComparisonView) -> Iterator[Section]:
-    items = []
-    for run in view.runs:
-        command = shortened(run.command or FROM_PYTHON)
-        marks = fence([command])
-        items.append([prose(words.run_title(run)), "", marks, command, marks, "", prose(words.run_facts(run)), ""])
-    summary = _title(words.REPRODUCTION)
-    yield Section([prose(words.how_compared(view)), ""], items=items, summary=summary, noun="run", rank=_REPRODUCTION)
+    items = [
+        [prose(words.run_title(run)), "", *_command(run.command or FROM_PYTHON), "", prose(words.run_facts(run)), ""]
+        for run in view.runs
+    ]
+    command = ["", *_command(view.command)] if view.command else []
+    title = [prose(words.how_compared(view)), *command, ""]
+    yield Section(title, items=items, summary=_title(words.REPRODUCTION), noun="run", rank=_REPRODUCTION)
+
+
+def _command(text: str) -> list[str]:
+    shown = shortened(text)
+    marks = fence([shown])
+    return [marks, shown, marks]
 
 
 def _title(text: str) -> str:

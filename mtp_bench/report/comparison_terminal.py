@@ -152,4 +152,6 @@ def _reproduction(view: ComparisonView) -> Iterator[RenderableType]:
     for run in view.runs:
         yield Prose(f"{words.run_title(run)}: {run.command or FROM_PYTHON}")
         yield Prose(words.run_facts(run), 2)
+    if view.command:
+        yield Prose(f"{words.COMPARED}: {view.command}")
     yield Prose(words.how_compared(view))

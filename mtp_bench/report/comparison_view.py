@@ -154,6 +154,7 @@ class ComparisonView:
     sites: tuple[SiteView, ...]  # 7
     values: tuple[ValuesView, ...]  # 8
     runs: tuple[RunView, ...]  # 9
+    command: str  # that compared; "" from Python
     threshold: str
     version: str  # of the mtp-bench that compared
 
@@ -176,6 +177,7 @@ class ComparisonView:
             sites=site_views(comparison.rows),
             values=tuple(view for group in groups for view in _values(group, run_of)),
             runs=tuple(_run(side.label, label, run) for side in comparison.sides for label, run in side.runs),
+            command=comparison.command,
             threshold=str(comparison.threshold),
             version=__version__,
         )
@@ -316,14 +318,14 @@ def _forest_entry(group: str, row: Row) -> ForestEntry:
 
 def _lanes(table: TableView, run_of: _RunNames) -> Iterator[SampleLane]:
     """The sides of every row, the baseline that rows share once; modelled times have no distribution."""
-    done: set[int] = set()
+    done: set[tuple[str, int]] = set()  # a run may be compared with itself
     for row in table.rows:
         for name, results in ((row.baseline, row.baseline_results), (row.candidate, row.candidate_results)):
             for result in results:
                 time = result.time
-                if id(result) in done or time is None or time.modelled or not finite(time):
+                if (name, id(result)) in done or time is None or time.modelled or not finite(time):
                     continue
-                done.add(id(result))
+                done.add((name, id(result)))
                 reference = row.difference.baseline_ns if row.difference else statistics.median(time.step_ns)
                 yield SampleLane(
                     table.heading,

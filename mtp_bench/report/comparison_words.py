@@ -17,6 +17,7 @@ RUN_ORDER = "windows in the order measured"
 SITES = "syncs a step by call site"
 VALUES = "values"
 REPRODUCTION = "how to reproduce"
+COMPARED = "compared"
 
 
 def forest_title(view: ComparisonView) -> str:

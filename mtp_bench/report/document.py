@@ -19,6 +19,7 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "summary": summary(comparison),
+        "command": comparison.command,
         "threshold": {"us": comparison.threshold.ns / 1e3, "percent": comparison.threshold.fraction * 100},
         "sides": [{"label": side.label, "runs": [label for label, _ in side.runs]} for side in comparison.sides],
         "rows": [_row(row) for row in comparison.rows],

@@ -17,7 +17,7 @@ from markupsafe import Markup
 from mtp_bench.compare import Comparison, Difference, Row, compare
 from mtp_bench.compare.headline import headline
 from mtp_bench.compare.summary import VERDICTS
-from mtp_bench.report import charts, comparison_words, words
+from mtp_bench.report import charts, columns, comparison_words, words
 from mtp_bench.report.comparison_view import ComparisonView, GroupView, SampleLane
 from mtp_bench.report.inert import inert
 from mtp_bench.report.lanes import PALETTE
@@ -142,7 +142,7 @@ def _templates() -> Environment:
         "signed_microseconds": words.signed_microseconds,
         "significant": words.significant,
         "title": comparison_words.run_title,
-        "windows": _windows,
+        "windows": columns.windows,
     }
     return environment
 
@@ -169,15 +169,6 @@ def _ratio_interval(found: Difference) -> str:
     if found.ratio_low is None or found.ratio_high is None:
         return ""
     return f"[{_ratio(found.ratio_low)}, {_ratio(found.ratio_high)}]"
-
-
-def _windows(row: Row) -> str:
-    """``40, 38`` of baseline and candidate, and of how many runs where there are several."""
-    found = row.difference
-    if found is None:
-        return words.NONE
-    of_runs = f" of {', '.join(map(str, found.runs))} runs" if max(found.runs) > 1 else ""
-    return f"{', '.join(map(str, found.windows))}{of_runs}"
 
 
 def _samples(lane: SampleLane) -> Markup:
