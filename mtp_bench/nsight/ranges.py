@@ -60,6 +60,7 @@ class Ranges:
         # What is around the opening of a process-wide range is around the threads that work inside it too.
         openings = [(span.thread, span.start) for spans in self._process_wide.values() for span in spans]
         export.add("moment", "thread, at", openings)
+        export.fill_from("moment_time", "at", "SELECT at FROM moment")
         for span in reader.nested():
             self._nested[span.thread].append(span)
         for spans in (*self._nested.values(), *self._process_wide.values()):
@@ -144,19 +145,13 @@ class _Reader:
 
     def __init__(self, export: Export) -> None:
         self._export = export
-        self._domain = f"CAST({export.column(NVTX, 'domainId', '0')} AS INTEGER)"
+        self._domain = export.column(NVTX, "domainId", "0")
         value = f"(SELECT value FROM {STRINGS} WHERE id = textId)" if export.has(STRINGS, "id", "value") else "NULL"
         texts = [export.column(NVTX, "text"), value if export.offers(NVTX, "textId") else "NULL"]
         self._text = f"CAST(coalesce({', '.join(texts)}, '') AS BLOB)"  # bytes are cheaper to cut than to decode
         self._names: dict[tuple[str, bytes], RangeName] = {}
         self._threads: dict[int, int] = {}
-        self._domains = {
-            (process, domain): printable(decoded(text))
-            for process, domain, text in export.rows(
-                f"SELECT {PROCESS.format('globalTid')}, {self._domain}, {self._text} FROM {NVTX} "
-                f"WHERE eventType = {_DOMAIN_CREATED}"
-            )
-        }
+        self._domains: dict[tuple[int, int], str] = {}
 
     def has_text(self, glob: str) -> bool:
         """Whether any range's text is like a shell's pattern, which may name a domain after an ``@``."""
@@ -171,27 +166,39 @@ class _Reader:
         )
         return next(found, None) is not None
 
-    def process_wide(self) -> Iterator[Span]:
-        """Start/end ranges."""
-        return self._spans(_START_END, "process_moment", f"process = {PROCESS.format('globalTid')}")
+    def process_wide(self) -> list[Span]:
+        """Start/end ranges, of other domains than the default one all. Learns the names of domains on the way."""
+        holds = _holds("process_moment", f"process = {PROCESS.format('globalTid')}")
+        wanted = f"eventType IN {_START_END} AND ({self._domain} <> 0 OR {holds})"
+        rows = list(self._rows(f"(eventType = {_DOMAIN_CREATED} OR {wanted}) AND globalTid IS NOT NULL"))
+        for kind, thread, _, _, domain, text in rows:
+            if kind == _DOMAIN_CREATED:
+                self._domains[process_of(thread), domain] = printable(decoded(text))
+        return [
+            self._span(thread, start, until, domain, text)
+            for kind, thread, start, until, domain, text in rows
+            if kind != _DOMAIN_CREATED
+        ]
 
     def nested(self) -> Iterator[Span]:
-        """Push/pop ranges."""
-        return self._spans(_PUSH_POP, "moment", "thread = globalTid")
+        """Push/pop ranges that hold a moment or are of mtp-bench's own domain."""
+        own = ", ".join(str(domain) for (_, domain), text in self._domains.items() if text == DOMAIN)
+        of_own = f"{self._domain} IN ({own}) AND globalTid IS NOT NULL" if own else "0"
+        # Most ranges hold no moment of any thread, which is the quicker to find out.
+        holds = f"{_holds('moment_time', 'true')} AND {_holds('moment', 'thread = globalTid')}"
+        for _, thread, start, until, domain, text in self._rows(f"eventType IN {_PUSH_POP} AND ({of_own} OR {holds})"):
+            yield self._span(thread, start, until, domain, text)
 
-    def _spans(self, event_types: str, moments: str, same: str) -> Iterator[Span]:
-        own = {domain for (_, domain), text in self._domains.items() if text == DOMAIN}
-        of_own = f"{self._domain} IN ({', '.join(map(str, own))})" if own else "0"
+    def _rows(self, condition: str) -> Iterator[tuple[int, int, int, int, int, bytes]]:
         until = f'max(coalesce("end", {_STILL_OPEN}), start + 1)'
-        rows = self._export.rows(
-            f"SELECT CAST(globalTid AS INTEGER), CAST(start AS INTEGER), CAST({until} AS INTEGER), "
-            f"coalesce({self._domain}, 0), {self._text} FROM {NVTX} "
-            f"WHERE eventType IN {event_types} AND globalTid IS NOT NULL AND ({of_own} OR "
-            f"EXISTS (SELECT 1 FROM {moments} WHERE {same} AND at >= start AND at < {until}))"
+        return self._export.rows(
+            f"SELECT eventType, CAST(globalTid AS INTEGER), CAST(start AS INTEGER), CAST({until} AS INTEGER), "
+            f"CAST(coalesce({self._domain}, 0) AS INTEGER), {self._text} FROM {NVTX} WHERE {condition}"
         )
-        for thread, start, end, domain, text in rows:
-            thread = self._threads.setdefault(thread, thread)  # noqa: PLW2901  (one object a thread, not one a range)
-            yield Span(start, start, end, thread, self._name(thread, domain, text))
+
+    def _span(self, thread: int, start: int, until: int, domain: int, text: bytes) -> Span:
+        thread = self._threads.setdefault(thread, thread)  # one object a thread, not one a range
+        return Span(start, start, until, thread, self._name(thread, domain, text))
 
     def _name(self, thread: int, domain: int, text: bytes) -> RangeName:
         if domain == 0:
@@ -202,6 +209,11 @@ class _Reader:
         if name is None:
             name = self._names[key] = RangeName(key[0], printable(decoded(key[1])))
         return name
+
+
+def _holds(moments: str, same: str) -> str:
+    """Whether a range holds one of the ``moments``, in SQL."""
+    return f'EXISTS (SELECT 1 FROM {moments} WHERE {same} AND at >= start AND at < coalesce("end", {_STILL_OPEN}))'
 
 
 def _by_start(span: Span) -> tuple[int, int, int]:

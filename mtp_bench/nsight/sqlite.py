@@ -97,7 +97,9 @@ class Export:
     def _create(self, table: str, columns: str) -> None:
         definition = ", ".join(f"{name} INTEGER NOT NULL" for name in columns.split(", "))
         self._connection.execute(f"DROP TABLE IF EXISTS temp.{table}")
-        self._connection.execute(f"CREATE TEMP TABLE {table} ({definition}, PRIMARY KEY ({columns})) WITHOUT ROWID")
+        one = ", " not in columns  # then it is the row id, by which rows are found twice as fast
+        options = f"PRIMARY KEY ({columns})" + (")" if one else ") WITHOUT ROWID")
+        self._connection.execute(f"CREATE TEMP TABLE {table} ({definition}, {options}")
 
 
 _TABLES = frozenset({*_KNOWN, *_META_TABLES, STRINGS, CALLCHAINS, DIAGNOSTICS})
