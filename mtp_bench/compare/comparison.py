@@ -5,13 +5,14 @@ No torch, no I/O, no rendering. Differences are candidate less baseline, of medi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from mtp_bench.compare import cautions, gates, selection
+from mtp_bench.compare import cautions, gates, notes, selection
 from mtp_bench.compare.cautions import Caution
 from mtp_bench.compare.gates import Judgement
-from mtp_bench.compare.pairs import Pair, Side, between, environment_differences, within
+from mtp_bench.compare.pairs import Pair, Side, between, comparable, environment_differences, within
 from mtp_bench.compare.sites import SiteChange, site_changes
 from mtp_bench.compare.verdicts import (
     Difference,
@@ -23,8 +24,8 @@ from mtp_bench.compare.verdicts import (
     judge,
     mann_whitney_p,
 )
-from mtp_bench.errors import InputError
-from mtp_bench.results import Result, Run
+from mtp_bench.errors import InputError, did_you_mean
+from mtp_bench.results import Result, Run, Syncs, Time
 from mtp_bench.statistics import holm
 
 _WORST_VALUES = ("nan", "differs", "close", "equal")
@@ -67,6 +68,16 @@ class Row:
         return self.finding.reason
 
     @property
+    def candidate_on_workload(self) -> str:
+        """``patched on packed-sft``, what sentences call the row; scope ``loss`` goes without saying."""
+        return f"{self.candidate} on {self.workload}{'' if self.scope == 'loss' else f' in scope {self.scope}'}"
+
+    @property
+    def candidate_at_lead(self) -> str:
+        """``patched on packed-sft at lead 1 ms``."""
+        return self.candidate_on_workload + ("" if self.lead_ms is None else f" at lead {self.lead_ms:g} ms")
+
+    @property
     def added(self) -> tuple[SiteChange, ...]:
         """Lines with more syncs than in the baseline."""
         return tuple(change for change in self.changes if change.count > 0)
@@ -82,10 +93,16 @@ class Row:
         return tuple(change for change in self.changes if change.count == 0)
 
     @property
+    def waiting(self) -> tuple[Syncs | None, Syncs | None]:
+        """The syncs of both sides: of the run that has most; None where those of a run are not known."""
+        base, cand = map(_waiting, self._sides)
+        return base, cand
+
+    @property
     def syncs(self) -> tuple[int | None, int | None]:
         """Syncs a step of both sides: the most that one of its runs has; None where not known."""
-        base, cand = ([r.syncs.count if r.syncs else None for r in side] for side in self._sides)
-        return _most(base), _most(cand)
+        base, cand = self.waiting
+        return base.count if base else None, cand.count if cand else None
 
     @property
     def ops(self) -> tuple[int | None, int | None]:
@@ -130,13 +147,15 @@ class Comparison:
 
     @property
     def exit_code(self) -> int:
-        """0 passed or nothing asked, 1 a gate failed, 3 a gate cannot tell, or times asked for are incomparable."""
+        """0 passed or nothing asked, 1 a gate failed, 3 a gate cannot tell; without gates, 3 where a row cannot."""
         if self.judgement.failures:
             return 1
         if self.judgement.undecided:
             return 3
-        asked = self.judgement.gates
-        return 3 if not asked and any(row.verdict == "incomparable" for row in self.rows) else 0
+        if self.judgement.gates:
+            return 0
+        results = any(run.results for side in self.sides for _, run in side.runs)
+        return 0 if results and not any(row.verdict == "incomparable" for row in self.rows) else 3
 
 
 def compare(
@@ -158,21 +177,23 @@ def compare(
     """
     wanted, judged_by = selection.Selection.parse(select), gates.parse(fail_on)
     threshold = threshold or Threshold()
-    first, *others = ordered = _ordered([Side.of(*side) for side in sides], baseline)
-    found = (pair for other in others for pair in between(first, other)) if others else within(first, baseline)
-    pairs = wanted.of(found)
+    labels, runs, copies = zip(*((label, *notes.once(label, found)) for label, found in sides), strict=True)
+    first, *others = ordered = _ordered([Side.of(*side) for side in zip(labels, runs, strict=True)], baseline)
+    if others:
+        pairs = [pair for other in others for pair in between(first, other, wanted.wants)]
+    else:
+        pairs = list(within(first, baseline, wanted.wants))
+    wanted.check(comparable(ordered, baseline))
     rows = _adjusted([_row(pair, threshold) for pair in pairs if not pair.skipped])
     in_order = selection.sort(rows, sort)
-    runs = [run for side in ordered for _, run in side.runs]
     return Comparison(
         in_order,
         tuple(ordered),
         threshold,
         tuple(environment_differences(ordered)),
-        tuple(cautions.of_environments(runs)),
-        tuple(_notes(pairs, in_order, ordered)),
+        tuple(cautions.of_environments([run for side in ordered for _, run in side.runs])),
+        (*itertools.chain(*copies), *notes.notes(pairs, in_order, ordered, wanted.wants)),
         gates.apply(judged_by, in_order),
-        command,
     )
 
 
@@ -182,24 +203,10 @@ def _ordered(sides: Sequence[Side], baseline: str | None) -> list[Side]:
         return list(sides)
     labels = [side.label for side in sides]
     if baseline not in labels:
-        raise InputError(f"--baseline {baseline!r}: of several runs it names one of them: {', '.join(labels)}")
+        near = did_you_mean(baseline, labels)
+        raise InputError(f"--baseline {baseline!r}: of several runs it names one of them{near}")
     first = labels.index(baseline)
     return [sides[first], *(side for index, side in enumerate(sides) if index != first)]
-
-
-def _notes(pairs: Sequence[Pair], rows: Sequence[Row], sides: Sequence[Side]) -> Iterator[str]:
-    skipped = list(dict.fromkeys(f"{pair.candidate[0]} on {pair.workload}" for pair in pairs if pair.skipped))
-    if skipped:
-        yield f"left out, since skipped on both sides: {', '.join(skipped)}"
-    yield from dict.fromkeys(pair.note for pair in pairs if pair.note)
-    for row in rows:
-        for name, results in ((row.baseline, row.baseline_results), (row.candidate, row.candidate_results)):
-            counts = list(dict.fromkeys(result.syncs.count for result in results if result.syncs))
-            if len(counts) > 1:
-                yield f"{name} on {row.workload}: its runs have {' and '.join(map(str, counts))} syncs a step"
-    empty = [label for side in sides for label, run in side.runs if not run.results]
-    if empty:
-        yield f"without results: {', '.join(empty)}"
 
 
 def _row(pair: Pair, threshold: Threshold) -> Row:
@@ -207,7 +214,7 @@ def _row(pair: Pair, threshold: Threshold) -> Row:
     why_not = pair.obstacle or _no_time(base_name, base) or _no_time(cand_name, cand)
     found: Difference | None = None
     finding, p = Finding("incomparable", why_not), None
-    base_times, cand_times = ([result.time for result in side if result.time] for side in (base, cand))
+    base_times, cand_times = _in_one_order(base, cand, pair.paired)
     modelled = any(time.modelled for time in (*base_times, *cand_times))
     if not why_not:
         found = difference(base_times, cand_times, paired=pair.paired)
@@ -228,10 +235,27 @@ def _row(pair: Pair, threshold: Threshold) -> Row:
         threshold,
         base,
         cand,
-        site_changes(base[0], cand[0]) if base and cand and base[0].syncs and cand[0].syncs else (),
+        site_changes(_waiting(base), _waiting(cand)),
         (*(caution for side in sides for caution in cautions.of_times(*side, threshold)), *cautions.of_clocks(sides)),
         p,
     )
+
+
+def _in_one_order(base: Sequence[Result], cand: Sequence[Result], paired: bool) -> tuple[list[Time], list[Time]]:
+    """The times of both sides, in an order that does not depend on what the runs' files are called.
+
+    Resamples are drawn run by run: two people who have the same runs get the same interval.
+    """
+    if paired:
+        both = sorted(
+            ((b.time, c.time) for b, c in zip(base, cand, strict=True) if b.time and c.time),
+            key=lambda times: (times[0].step_ns, times[1].step_ns),
+        )
+        return [base_time for base_time, _ in both], [cand_time for _, cand_time in both]
+    base_times, cand_times = (
+        sorted((result.time for result in side if result.time), key=lambda time: time.step_ns) for side in (base, cand)
+    )
+    return base_times, cand_times
 
 
 def _adjusted(rows: Sequence[Row]) -> list[Row]:
@@ -239,16 +263,27 @@ def _adjusted(rows: Sequence[Row]) -> list[Row]:
 
 
 def _no_time(name: str, results: Sequence[Result]) -> str:
+    """Why there are no times to compare of one side; "" where every run has them."""
     if not results:
-        return f"{name} is not in the run"
-    for result in results:
-        if result.status != "ok":
-            return f"{name} {result.status}"
-        if result.time is None:
-            return f"{name} has no times"
-        if not finite(result.time):
-            return f"{name} has step times that are not finite"
-    return ""
+        return f"{name} was not run at this lead"
+    why = [text for result in results if (text := _without_time(result))]
+    if not why:
+        return ""
+    of_runs = f" in {why.count(why[0])} of {len(results)} runs" if len(results) > 1 else ""
+    return f"{name} {why[0]}{of_runs}"
+
+
+def _without_time(result: Result) -> str:
+    if result.status != "ok":
+        return result.status
+    if result.time is None:
+        return "has no times"
+    return "" if finite(result.time) else "has step times that are not finite"
+
+
+def _waiting(results: Sequence[Result]) -> Syncs | None:
+    known = [result.syncs for result in results if result.syncs]
+    return max(known, key=lambda syncs: syncs.count) if known and len(known) == len(results) else None
 
 
 def _most(counts: Sequence[int | None]) -> int | None:

@@ -80,6 +80,7 @@ class Difference:
     dropped: int = 0  # windows left out on both sides together because the GPU was throttled
     paired: bool = False
     run_deviation_ns: float = 0.0
+    alone: int = 0  # windows left out since the other side has none of their round
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +104,24 @@ def difference(baseline: Sequence[Time], candidate: Sequence[Time], paired: bool
     base, cand, paired = _windows(baseline, candidate, paired)
     dropped = sum(len(time.step_ns) - len(kept(time)) for time in (*baseline, *candidate))
     windows = sum(map(len, base)), sum(map(len, cand))
+    alone = sum(len(kept(time)) for time in (*baseline, *candidate)) - sum(windows)
     base_level, cand_level = (statistics.fmean(map(statistics.median, side)) for side in (base, cand))
     ratio = cand_level / base_level if base_level else math.nan
     runs = len(base), len(cand)
     levels = Difference(
-        cand_level - base_level, None, None, ratio, None, None, base_level, cand_level, windows, runs, dropped, paired
+        cand_level - base_level,
+        None,
+        None,
+        ratio,
+        None,
+        None,
+        base_level,
+        cand_level,
+        windows,
+        runs,
+        dropped,
+        paired,
+        alone=alone,
     )
     if baseline[0].modelled or min(map(len, (*base, *cand))) < 2:
         return levels

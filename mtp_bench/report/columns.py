@@ -69,6 +69,12 @@ def evidence(rows: Sequence[Row]) -> list[Column]:
     return [Column("candidate", tuple(row.candidate for row in rows), number=False), *columns] if columns else []
 
 
+def figures(row: Row) -> str:
+    """All that a table has of a row, on one line: ``difference us +100.0; % +1.0; syncs a step 0 > 1``."""
+    columns = [*decision([row])[2:], *evidence([row])[1:]]
+    return "; ".join(f"{' '.join(column.title.split())} {column.cells[0]}" for column in columns)
+
+
 def distribution(lanes: Sequence[SampleLane]) -> list[Column]:
     """Windows, minimum, quartiles and maximum of every side."""
     titles = ("minimum", "lower\nquartile", "median", "upper\nquartile", "maximum")

@@ -270,6 +270,13 @@ def _notes(rows: Sequence[Row]) -> Iterator[str]:
         yield f"{_whom(found, candidates if candidates.keys() >= found.keys() else everywhere)}: {text}"
 
 
+def row_notes(row: Row) -> Iterator[str]:
+    """Why a result is missing and what a run warned of, each once, with the side: ``mine (b): failed: why``."""
+    sides = (row.baseline, row.baseline_results), (row.candidate, row.candidate_results)
+    told = (f"{name}: {text}" for name, results in sides for result in results for text in _warnings(result))
+    yield from dict.fromkeys(told)
+
+
 def _warnings(result: Result) -> Iterator[str]:
     if result.status != "ok":
         yield f"{result.status}: {result.error or 'no reason recorded'}"

@@ -8,6 +8,7 @@ from mtp_bench.compare import Comparison, Difference, Row
 from mtp_bench.compare.cautions import Caution
 from mtp_bench.compare.sites import SiteChange
 from mtp_bench.compare.summary import summary
+from mtp_bench.report.comparison_view import row_notes
 from mtp_bench.results import write_number
 
 SCHEMA_VERSION = 1
@@ -62,6 +63,7 @@ def _row(row: Row) -> dict[str, Any]:
         "ops": _sides(row.ops),
         "memory": {"peak_bytes": _sides(row.peak_bytes)},
         "warnings": [_caution(caution) for caution in row.cautions],
+        "notes": list(row_notes(row)),
     }
 
 

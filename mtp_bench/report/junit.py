@@ -1,16 +1,21 @@
 """``compare --format junit``: the comparison as JUnit's XML, which CI systems show as tests.
 
 A row is a test case. One that a gate fails is a failure, one that a gate cannot tell of is an error, and one whose
-times cannot be compared, where no gate asked, is skipped.
+times cannot be compared, where no gate asked, is skipped. What concerns all rows is the output of the first suite.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from xml.etree import ElementTree
 
 from mtp_bench.compare import Comparison, Row
 from mtp_bench.compare.gates import apply
+from mtp_bench.report import comparison_words as words
+from mtp_bench.report.columns import figures
+from mtp_bench.report.comparison_view import ComparisonView, row_notes
 from mtp_bench.report.inert import inert
+from mtp_bench.report.words import FROM_PYTHON
 
 
 def comparison_report(comparison: Comparison) -> str:
@@ -25,8 +30,26 @@ def comparison_report(comparison: Comparison) -> str:
         case = _element("testcase", name="comparison", classname="mtp-bench")
         _outcome(case, "error" if comparison.judgement.gates else "skipped", "nothing to compare", "")
         _suite(root, "comparison", [case])
+    told = ElementTree.SubElement(root[0], "system-out")
+    told.text = "\n".join(map(inert, _about_all(ComparisonView.of(comparison))))
     ElementTree.indent(root, " ")
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ElementTree.tostring(root, encoding="unicode")}\n'
+
+
+def _about_all(view: ComparisonView) -> Iterator[str]:
+    """What other formats say before and after the table, in their order."""
+    yield view.verdict
+    yield from view.environment_differences
+    for caution in view.cautions:
+        yield f"{caution.kind}: {caution.advice}"
+        yield from (f"{whom}: {detail}" if whom else detail for detail, whom in caution.found)
+    yield from view.notes
+    for run in view.runs:
+        yield f"{words.run_title(run)}: {run.command or FROM_PYTHON}"
+        yield words.run_facts(run)
+    if view.command:
+        yield f"{words.COMPARED}: {view.command}"
+    yield words.how_compared(view)
 
 
 def _suite(root: ElementTree.Element, name: str, cases: list[ElementTree.Element]) -> None:
@@ -60,7 +83,7 @@ def _case(comparison: Comparison, row: Row) -> ElementTree.Element:
     elif row.verdict == "incomparable":
         _outcome(case, "skipped", row.reason, "")
     told = ElementTree.SubElement(case, "system-out")
-    told.text = inert(f"{row.verdict}: {row.reason}")
+    told.text = "\n".join(map(inert, [f"{row.verdict}: {row.reason}", figures(row), *row_notes(row)]))
     return case
 
 
