@@ -308,14 +308,13 @@ def _cannot_write(folder: Path, error: OSError, option: str = "--out") -> InputE
 
 def load_run(path: str | os.PathLike[str]) -> Run:
     """Read a ``run.json`` or the folder that holds one; InputError says what is wrong with it and where."""
-    file = Path(path)
-    file = file / FILE_NAME if file.is_dir() else file
+    file = Path(path, FILE_NAME) if os.path.isdir(path) else Path(path)
     try:
         text = file.read_text(encoding="utf-8-sig")  # an editor may have put a byte order mark there
     except FileNotFoundError:
         raise InputError(f"{file}: no such run; give a {FILE_NAME} or the folder that holds one") from None
     except UnicodeDecodeError:
-        raise InputError(f"{file}: not JSON: not a text file") from None
+        raise InputError(f"{file}: not JSON: not a text file in UTF-8") from None
     except OSError as error:
         raise InputError(f"{file}: {error.strerror}") from None
     values = _parse_json(file, text)
@@ -327,11 +326,27 @@ def load_run(path: str | os.PathLike[str]) -> Run:
             f"{file}: written by a newer mtp-bench (schema_version {version}, this one reads up to {SCHEMA_VERSION}); "
             "update mtp-bench"
         )
+    if version < SCHEMA_VERSION:
+        raise InputError(f"{file}: schema_version: no mtp-bench wrote {version}, this one reads {SCHEMA_VERSION}")
     try:
-        return Run.model_validate_json(text)
+        run = Run.model_validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise InputError(f"{file}: {_location(first['loc'])}: {first['msg']}") from None
+    _check_results(file, run)
+    return run
+
+
+def _check_results(file: Path, run: Run) -> None:
+    """InputError for what no run writes and no comparison could tell apart."""
+    places: dict[tuple[str, str, str, float], int] = {}
+    for index, result in enumerate(run.results):
+        if result.workload not in run.workloads:
+            raise InputError(f"{file}: results[{index}].workload: {result.workload!r} is not among workloads")
+        first = places.setdefault((result.workload, result.scope, result.variant, result.lead_ms), index)
+        if first != index:
+            what = f"{result.variant} on {result.workload} at {result.lead_ms:g} ms lead"
+            raise InputError(f"{file}: results[{index}]: {what} is there twice, as results[{first}] too")
 
 
 def _parse_json(file: Path, text: str) -> Any:
@@ -340,6 +355,8 @@ def _parse_json(file: Path, text: str) -> Any:
     except RecursionError:
         raise InputError(f"{file}: not a run of mtp-bench: nested too deep") from None
     except json.JSONDecodeError as error:
+        if not text.strip():
+            raise InputError(f"{file}:1: not JSON: the file is empty") from None
         begun = text.lstrip()[:1] == "{"
         ended = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
         if begun and ended:
