@@ -21,6 +21,11 @@ def prepare() -> None:
         getattr(sys, name).reconfigure(errors="backslashreplace")
 
 
+def print_utf_8() -> None:
+    """Print UTF-8 whatever the locale asks for, which a document that names its encoding must keep."""
+    sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]  # of a file, a pipe or a terminal
+
+
 @contextmanager
 def failing_in_one_line() -> Iterator[None]:
     """Exit with 1 where standard output cannot be written; without a word where its reader (``head``) has gone."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mtp_bench.cli.app import app, command, print_report, words
+from mtp_bench.streams import print_utf_8
 
 if TYPE_CHECKING:
     from mtp_bench.compare import Comparison
@@ -105,6 +106,7 @@ def _markdown(comparison: Comparison) -> None:
 def _html(comparison: Comparison) -> None:
     from mtp_bench.report.html import comparison_report
 
+    print_utf_8()
     sys.stdout.write(comparison_report(comparison))
 
 
@@ -117,6 +119,7 @@ def _json(comparison: Comparison) -> None:
 def _junit(comparison: Comparison) -> None:
     from mtp_bench.report.junit import comparison_report
 
+    print_utf_8()
     sys.stdout.write(comparison_report(comparison))
 
 

@@ -19,6 +19,7 @@ def shell(tmp_path):
     found = runs.modelled_run([0.0]).model_copy(update={"command": text})
     found.workloads["packed-sft"]["title"] = text
     found.write(tmp_path / "here")
+    found.write(tmp_path / "caf\u00e9")
 
     def call(line, **environment):
         return subprocess.run(
@@ -44,6 +45,13 @@ def test_what_the_encoding_lacks_is_escaped(shell, command, environment):
     done = shell(f"$M {command}", **environment)
     assert (done.returncode, done.stderr) == (0, b"")
     assert command != "report here" or b"caf\\xe9 \\u2192 x" in done.stdout or "caf\u00e9".encode() in done.stdout
+
+
+@pytest.mark.parametrize(("format_", "declared"), [("html", b'charset="utf-8"'), ("junit", b'encoding="UTF-8"')])
+def test_a_document_that_names_utf_8_is_in_it_whatever_the_locale(shell, format_, declared):
+    done = shell(f"$M compare here caf\u00e9 --format {format_}", PYTHONIOENCODING="latin-1", PYTHONUTF8="1")
+    assert declared in done.stdout
+    assert "original (caf\u00e9)" in done.stdout.decode("utf-8")
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
