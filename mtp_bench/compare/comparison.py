@@ -5,7 +5,6 @@ No torch, no I/O, no rendering. Differences are candidate less baseline, of medi
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -177,8 +176,7 @@ def compare(
     """
     wanted, judged_by = selection.Selection.parse(select), gates.parse(fail_on)
     threshold = threshold or Threshold()
-    labels, runs, copies = zip(*((label, *notes.once(label, found)) for label, found in sides), strict=True)
-    first, *others = ordered = _ordered([Side.of(*side) for side in zip(labels, runs, strict=True)], baseline)
+    first, *others = ordered = _ordered([Side.of(*side) for side in sides], baseline)
     if others:
         pairs = [pair for other in others for pair in between(first, other, wanted.wants)]
     else:
@@ -192,8 +190,9 @@ def compare(
         threshold,
         tuple(environment_differences(ordered)),
         tuple(cautions.of_environments([run for side in ordered for _, run in side.runs])),
-        (*itertools.chain(*copies), *notes.notes(pairs, in_order, ordered, wanted.wants)),
+        tuple(notes.notes(pairs, in_order, ordered, wanted.wants)),
         gates.apply(judged_by, in_order),
+        command,
     )
 
 
@@ -219,8 +218,12 @@ def _row(pair: Pair, threshold: Threshold) -> Row:
     if not why_not:
         found = difference(base_times, cand_times, paired=pair.paired)
         finding, p = judge(found, threshold, modelled), mann_whitney_p(base_times, cand_times)
-        if found.dropped:
-            finding = replace(finding, reason=f"{finding.reason}; {found.dropped} throttled windows left out")
+        left_out = [
+            *([f"{found.dropped} throttled windows"] if found.dropped else []),
+            *([f"{found.alone} windows of rounds that one side lacks"] if found.alone else []),
+        ]
+        if left_out:
+            finding = replace(finding, reason=f"{finding.reason}; {' and '.join(left_out)} left out")
     sides = [(base_name, base), (cand_name, cand)]
     return Row(
         pair.workload,

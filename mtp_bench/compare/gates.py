@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from mtp_bench.compare.verdicts import Threshold, judge
+from mtp_bench.compare.verdicts import Difference, Threshold, judge, too_few
 from mtp_bench.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
@@ -78,10 +78,9 @@ def apply(gates: Sequence[Gate], rows: Sequence[Row]) -> Judgement:
     if gates and not rows:
         undecided.append("nothing to compare")
     for row in rows:
-        where = f"{row.candidate} on {row.workload}" + ("" if row.lead_ms is None else f" at lead {row.lead_ms:g} ms")
         for gate in gates:
-            failures += [f"{gate.text}: {where}: {text}" for text in _fails(gate, row)]
-            undecided += [f"{gate.text}: {where}: {text}" for text in _cannot_tell(gate, row)]
+            failures += [f"{gate.text}: {row.candidate_at_lead}: {text}" for text in _fails(gate, row)]
+            undecided += [f"{gate.text}: {row.candidate_at_lead}: {text}" for text in _cannot_tell(gate, row)]
     return Judgement(tuple(gates), tuple(dict.fromkeys(failures)), tuple(dict.fromkeys(undecided)))
 
 
@@ -101,19 +100,26 @@ def _fails(gate: Gate, row: Row) -> Iterator[str]:
 
 
 def _cannot_tell(gate: Gate, row: Row) -> Iterator[str]:
-    if gate.name in ("slower", "unclear") and row.verdict == "incomparable":
+    if gate.name in ("slower", "unclear"):
+        if row.verdict == "incomparable":
+            yield row.reason
+        elif gate.name == "slower" and row.difference is not None:
+            threshold = gate.threshold or row.threshold
+            found = judge(row.difference, threshold, row.modelled)
+            if found.verdict == "unclear" and not _at_most(row.difference, threshold):
+                yield found.reason
+        return
+    sides = row.syncs if gate.name == "syncs" else row.values
+    if not row.baseline_results and not row.candidate_results:
         yield row.reason
-    if gate.name == "slower" and row.difference is not None:
-        threshold = gate.threshold or row.threshold
-        found = judge(row.difference, threshold, row.modelled)
-        high = row.difference.high
-        # An interval that ends below the threshold leaves no slowdown to fail on, whatever else is unclear.
-        if found.verdict == "unclear" and (high is None or high > threshold.of(row.difference.baseline_ns)):
-            yield found.reason
-    for name, sides in (("syncs", row.syncs), ("values", row.values)):
-        if gate.name == name and None in sides:
-            lacking = [side for side, found in zip((row.baseline, row.candidate), sides, strict=True) if found is None]
-            yield f"no {name} of {' and '.join(lacking)}"
+    elif None in sides:
+        lacking = [side for side, found in zip((row.baseline, row.candidate), sides, strict=True) if found is None]
+        yield f"no {gate.name} of {' and '.join(lacking)}"
+
+
+def _at_most(found: Difference, threshold: Threshold) -> bool:
+    """Whether the candidate may be faster or the same, and surely is not slower by more than the threshold."""
+    return not too_few(found) and found.high is not None and found.high <= threshold.of(found.baseline_ns)
 
 
 def _percent(row: Row) -> str:

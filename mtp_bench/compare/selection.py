@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mtp_bench.compare.pairs import Pair
+from mtp_bench.compare.pairs import Where, Which
 from mtp_bench.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
@@ -19,9 +19,9 @@ _WORST_FIRST = ("slower", "unclear", "incomparable", "same", "faster")
 
 @dataclass(frozen=True)
 class Selection:
-    """Globs a key: a row is wanted where one glob of each key matches. ``lead`` is in milliseconds, as it is shown."""
+    """Globs a key: what is wanted matches one glob of each key. ``lead`` is in milliseconds, as it is shown."""
 
-    globs: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    globs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, texts: Sequence[str]) -> Selection:
@@ -30,23 +30,36 @@ class Selection:
         for text in texts:
             key, sign, values = text.partition("=")
             if key.strip() not in KEYS or not sign or not all(value.strip() for value in values.split(",")):
-                near = "" if key.strip() in KEYS else did_you_mean(key.strip(), KEYS)
+                near = did_you_mean(key.strip(), KEYS)
                 raise InputError(f"--select {text!r}: expected KEY=GLOB with a key of {', '.join(KEYS)}{near}")
-            globs[key.strip()] = (*globs.get(key.strip(), ()), *(value.strip() for value in values.split(",")))
+            as_shown = _lead_as_shown if key.strip() == "lead" else str
+            globs[key.strip()] = (
+                *globs.get(key.strip(), ()),
+                *(as_shown(value.strip()) for value in values.split(",")),
+            )
         return cls(globs)
 
-    def of(self, pairs: Iterable[Pair]) -> list[Pair]:
-        """The wanted ones of ``pairs``; InputError where there are some, and none is wanted."""
-        pairs = list(pairs)
-        wanted = [pair for pair in pairs if all(_matches(pair, key, globs) for key, globs in self.globs.items())]
-        if pairs and not wanted:
-            there = ", ".join(
-                f"{key} {' '.join(dict.fromkeys(filter(None, (_value(pair, key) for pair in pairs))))}"
-                for key in self.globs
-            )
+    def wants(self, where: Where, which: Which) -> bool:
+        """Whether a result is wanted."""
+        values = _values(where, which)
+        return all(any(fnmatch.fnmatchcase(values[key], glob) for glob in globs) for key, globs in self.globs.items())
+
+    def check(self, results: Iterable[tuple[Where, Which]]) -> None:
+        """InputError for a glob that matches none of ``results``, and for globs that match none together.
+
+        A gate that looks at nothing because of a typing error would pass for ever.
+        """
+        there = list(results)
+        if not there:
+            return
+        for key, globs in self.globs.items():
+            names = list(dict.fromkeys(_values(*one)[key] for one in there))
+            for glob in globs:
+                if not any(fnmatch.fnmatchcase(name, glob) for name in names):
+                    raise InputError(f"--select {key}={glob}: nothing matches{did_you_mean(glob, names)}")
+        if not any(self.wants(*one) for one in there):
             asked = " ".join(f"{key}={','.join(globs)}" for key, globs in self.globs.items())
-            raise InputError(f"--select {asked}: nothing matches; there is {there}")
-        return wanted
+            raise InputError(f"--select {asked}: nothing matches all of them together")
 
 
 def sort(rows: Sequence[Row], by: str) -> tuple[Row, ...]:
@@ -56,17 +69,16 @@ def sort(rows: Sequence[Row], by: str) -> tuple[Row, ...]:
     return tuple(sorted(rows, key=ORDERS[by]))
 
 
-def _matches(pair: Pair, key: str, globs: Sequence[str]) -> bool:
-    """What names no variant or lead (a whole workload that one side lacks) is wanted whatever is asked of them."""
-    value = _value(pair, key)
-    return value is None or any(fnmatch.fnmatchcase(value, glob) for glob in globs)
+def _values(where: Where, which: Which) -> dict[str, str]:
+    return {"workload": where[0], "scope": where[1], "variant": which[0], "lead": f"{which[1]:g}"}
 
 
-def _value(pair: Pair, key: str) -> str | None:
-    if key == "lead":
-        return None if pair.lead_ms is None else f"{pair.lead_ms:g}"
-    value: str = getattr(pair, key)
-    return value or None
+def _lead_as_shown(text: str) -> str:
+    """``1`` for ``1.0``; a glob as it is."""
+    try:
+        return f"{float(text):g}"
+    except ValueError:
+        return text
 
 
 def _by_difference(row: Row) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from mtp_bench.results import Result, Site
+from mtp_bench.results import Site, Syncs
 
 _Place = tuple[int, str, str, str, str, str]  # line, file, function, code, op, kind
 
@@ -33,20 +33,23 @@ class SiteChange:
         return self.after - self.before
 
 
-def site_changes(baseline: Result, candidate: Result) -> tuple[SiteChange, ...]:
-    """Every line whose number of syncs changed, and every one that moved, in the baseline's order, new ones last."""
+def site_changes(baseline: Syncs | None, candidate: Syncs | None) -> tuple[SiteChange, ...]:
+    """Every line whose number of syncs changed, and every one that moved, in the baseline's order, new ones last.
+
+    None where the syncs of one side are not known.
+    """
+    if baseline is None or candidate is None:
+        return ()
     before, after = _by_place(baseline), _by_place(candidate)
-    origins = _moved(before, after)
-    came_from = {place: origin for origin, place in origins.items()}
+    moved = _moved(before, after)
+    stand_now = {place: moved.get(place, place) for place in before}
+    came = [place for place in after if place not in stand_now.values()]
     changes = []
-    for place in dict.fromkeys([*before, *after]):
-        if place in origins:
-            continue  # told of where it stands now
-        origin = came_from.get(place)
-        was, now = before.get(origin or place, []), after.get(place, [])
-        counts = sum(site.count for site in was), sum(site.count for site in now)
-        if counts[0] != counts[1] or origin is not None:
-            site = (now or was)[0]
+    for was, now in [*stand_now.items(), *((place, place) for place in came)]:
+        sites = after.get(now, []), before.get(was, [])
+        count, count_before = (sum(site.count for site in found) for found in sites)
+        if count != count_before or was != now:
+            site = (sites[0] or sites[1])[0]
             changes.append(
                 SiteChange(
                     site.file,
@@ -55,29 +58,42 @@ def site_changes(baseline: Result, candidate: Result) -> tuple[SiteChange, ...]:
                     site.code,
                     site.op,
                     site.kind,
-                    *counts,
-                    moved_from=origin[0] if origin else None,
+                    count_before,
+                    count,
+                    moved_from=was[0] if was != now else None,
                 )
             )
     return tuple(changes)
 
 
-def _by_place(result: Result) -> dict[_Place, list[Site]]:
+def _by_place(syncs: Syncs) -> dict[_Place, list[Site]]:
     sites: dict[_Place, list[Site]] = {}
-    for site in result.syncs.sites if result.syncs else []:
+    for site in syncs.sites:
         sites.setdefault((site.line, site.file, site.function, site.code, site.op, site.kind), []).append(site)
     return sites
 
 
 def _moved(before: Iterable[_Place], after: Iterable[_Place]) -> dict[_Place, _Place]:
-    """Places of the baseline that are gone, with the new place in the same function that has their code; by line."""
-    before, after = set(before), set(after)
-    new: dict[tuple[str, ...], list[_Place]] = {}
-    for place in sorted(after - before):
-        new.setdefault(place[1:], []).append(place)
-    moved = {}
-    for place in sorted(before - after):
-        _, _, _, code, _, _ = place
-        if code and new.get(place[1:]):
-            moved[place] = new[place[1:]].pop(0)
+    """Places of the baseline that stand elsewhere now, with their new place: the same code of the same function.
+
+    Where the code stands as often as before, by its order, since lines above have moved all of it; else what is still
+    in its line stays there.
+    """
+    old, new = _by_code(before), _by_code(after)
+    moved: dict[_Place, _Place] = {}
+    for code, was in old.items():
+        now = new.get(code, [])
+        if len(was) == len(now):
+            moved |= {place: to for place, to in zip(was, now, strict=True) if place != to}
+        else:
+            moved |= zip(sorted({*was} - {*now}), sorted({*now} - {*was}), strict=False)
     return moved
+
+
+def _by_code(places: Iterable[_Place]) -> dict[tuple[str, ...], list[_Place]]:
+    """Places by all but their line, in the order of lines; what has no code cannot be recognised elsewhere."""
+    found: dict[tuple[str, ...], list[_Place]] = {}
+    for place in sorted(places):
+        if place[3]:
+            found.setdefault(place[1:], []).append(place)
+    return found

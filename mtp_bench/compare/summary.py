@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -17,12 +18,6 @@ def summary(comparison: Comparison) -> str:
     return " ".join(_sentences(comparison))
 
 
-def name_of(row: Row) -> str:
-    """What a sentence calls a row."""
-    lead = "" if row.lead_ms is None else f" at {row.lead_ms:g} ms lead"
-    return f"{row.candidate} on {row.workload}{lead}"
-
-
 def _sentences(comparison: Comparison) -> Iterator[str]:
     judgement = comparison.judgement
     if judgement.gates:
@@ -31,24 +26,49 @@ def _sentences(comparison: Comparison) -> Iterator[str]:
         yield f"Gate {names}: {word}."
     rows = comparison.rows
     if not rows:
-        yield "Nothing to compare: there is no second side."
+        yield f"Nothing to compare: {_why_nothing(comparison)}."
         return
     yield _times(comparison)
-    yield from _changes("syncs a step", [_syncs_change(row) for row in rows])
-    yield from _changes("values", [_values_change(row) for row in rows], better="better", worse="worse")
+    syncs = _changes([_syncs_change(row) for row in rows], "more", "fewer")
+    values = _changes([_values_change(row) for row in rows], "worse", "better")
+    if syncs or values:
+        yield f"Syncs a step: {syncs or 'not known'}; values: {values or 'not known'}."
+
+
+def _why_nothing(comparison: Comparison) -> str:
+    results = [result for side in comparison.sides for _, run in side.runs for result in run.results]
+    variants = list(dict.fromkeys(result.variant for result in results))
+    if not results:
+        return "there are no results"
+    if comparison.within and len(variants) == 1:
+        return f"{variants[0]} alone was run"
+    return "all that both sides have was skipped"
 
 
 def _times(comparison: Comparison) -> str:
     rows = comparison.rows
     counts = Counter(row.verdict for row in rows)
+    one_verdict = next(iter(counts)) if len(counts) == 1 else None
     told = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
-    extremes = [_extreme(rows, "slower"), _extreme(rows, "faster")]
-    modelled = ", modelled" if any(row.modelled for row in rows) else ""
-    sides = "the baseline variant" if comparison.within else comparison.sides[0].label
-    if comparison.within and len({row.baseline for row in rows}) == 1:
-        sides = rows[0].baseline
-    what = f"{len(rows)} comparison{'s' if len(rows) > 1 else ''} with {sides}{modelled}: {told}"
-    return "; ".join([what, *filter(None, extremes)]) + "."
+    if one_verdict and len(rows) > 1:
+        told = f"all {one_verdict}"
+    elif one_verdict:
+        told = one_verdict
+    what = f"{_count(len(rows), 'comparison')} with {_baseline(comparison)}{_modelled(rows)}: {told}"
+    parts = [what, _extreme(rows, "slower"), _extreme(rows, "faster"), _to_decide(rows), _obstacle(rows)]
+    return "; ".join(filter(None, parts)) + "."
+
+
+def _baseline(comparison: Comparison) -> str:
+    if not comparison.within:
+        return comparison.sides[0].label
+    names = {row.baseline for row in comparison.rows}
+    return names.pop() if len(names) == 1 else "the baseline variant"
+
+
+def _modelled(rows: Sequence[Row]) -> str:
+    timed = [row.modelled for row in rows if row.difference]
+    return ", modelled" if timed and all(timed) else ", some modelled" if any(timed) else ""
 
 
 def _extreme(rows: Sequence[Row], verdict: Verdict) -> str:
@@ -58,24 +78,62 @@ def _extreme(rows: Sequence[Row], verdict: Verdict) -> str:
         return ""
     size_ns, row = max(found, key=lambda item: item[0])
     assert row.difference is not None
-    which = verdict if len(found) == 1 else {"slower": "largest slowdown", "faster": "largest gain"}[verdict]
-    percent = (row.difference.ratio - 1) * 100
-    return f"{which}: {name_of(row)} by {size_ns / 1e3:,.1f} us a step ({percent:+.1f} %)"
+    which = {"slower": "largest slowdown", "faster": "largest gain"}[verdict]
+    by = f"{size_ns / 1e3:,.1f} us{_interval(row)} a step"
+    percent = f" ({(row.difference.ratio - 1) * 100:+.1f} %)" if math.isfinite(row.difference.ratio) else ""
+    name = row.candidate_at_lead if _depends_on_lead(row, rows) else row.candidate_on_workload
+    return f"{verdict if len(found) == 1 else which}: {name} by {by}{percent}"
 
 
-def _changes(what: str, changes: Sequence[int | None], better: str = "fewer", worse: str = "more") -> Iterator[str]:
-    """``Syncs a step: more in 2, fewer in 3, not known in 1.``; nothing where nothing is known."""
+def _interval(row: Row) -> str:
+    found = row.difference
+    if found is None or found.low is None or found.high is None:
+        return ""
+    low, high = sorted((abs(found.low), abs(found.high)))
+    return f" [{low / 1e3:,.1f}, {high / 1e3:,.1f}]"
+
+
+def _depends_on_lead(row: Row, rows: Sequence[Row]) -> bool:
+    """Whether the same candidate has another difference at another lead, in tenths of a microsecond."""
+    alike = [
+        other.difference and round(other.difference.ns / 100)
+        for other in rows
+        if (other.workload, other.scope, other.candidate, other.baseline)
+        == (row.workload, row.scope, row.candidate, row.baseline)
+    ]
+    return len({*alike}) > 1
+
+
+def _to_decide(rows: Sequence[Row]) -> str:
+    """How many windows, or runs, would decide whatever they can decide."""
+    for unit, numbers in (
+        ("windows", [row.finding.windows_to_decide for row in rows]),
+        ("runs", [row.finding.runs_to_decide for row in rows]),
+    ):
+        known = [number for number in numbers if number is not None]
+        if known:
+            return f"{'up to' if len(known) > 1 else 'about'} {max(known):,} {unit} a side would decide"
+    return ""
+
+
+def _obstacle(rows: Sequence[Row]) -> str:
+    """Why rows are incomparable, where it is the same of all of them."""
+    reasons = {row.reason for row in rows if row.verdict == "incomparable"}
+    return f"incomparable: {reasons.pop()}" if len(reasons) == 1 else ""
+
+
+def _changes(changes: Sequence[int | None], worse: str, better: str) -> str:
+    """``more in 2, fewer in 3``; "" where nothing is known of any row."""
     known = [change for change in changes if change is not None]
-    counts = {
-        worse: sum(change > 0 for change in known),
-        better: sum(change < 0 for change in known),
-        "not known": len(changes) - len(known),
-    }
-    parts = [f"{word} in {count}" for word, count in counts.items() if count]
-    if not any(known):
-        parts.insert(0, "unchanged")
-    if known:
-        yield f"{what[0].upper()}{what[1:]}: {', '.join(parts)}."
+    if not known:
+        return ""
+    numbers = (
+        (worse, sum(change > 0 for change in known)),
+        (better, sum(change < 0 for change in known)),
+        ("not known", len(changes) - len(known)),
+    )
+    parts = [f"{word} in {count}" for word, count in numbers if count]
+    return ", ".join(parts if any(known) else ["unchanged", *parts])
 
 
 def _syncs_change(row: Row) -> int | None:
@@ -86,3 +144,7 @@ def _syncs_change(row: Row) -> int | None:
 def _values_change(row: Row) -> int | None:
     before, after = row.values
     return None if before is None or after is None else _VALUES_RANK[after] - _VALUES_RANK[before]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

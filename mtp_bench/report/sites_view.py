@@ -90,9 +90,7 @@ def _change(site: SiteChange) -> Change:
 
 def _unchanged(row: Row) -> Iterator[SiteChange]:
     """The lines that both sides wait at alike, of the runs that ``Row.changes`` compares."""
-    if not row.baseline_results or not row.candidate_results:
-        return
-    base, cand = row.baseline_results[0].syncs, row.candidate_results[0].syncs
+    base, cand = row.waiting
     if base is None or cand is None:
         return
     changed = {(site.file, site.line, site.function, site.code, site.op, site.kind) for site in row.changes}
