@@ -152,12 +152,23 @@ def _nvtx() -> Finding:
     found = version("nvtx")
     if not found:
         return Finding("nvtx", "missing", tool.why_ranges_are_lost(found, ()))
-    why = tool.why_ranges_are_lost(found, tool.installed().version if tool.find() else ())
+    try:
+        nsys = tool.installed().version
+    except (InputError, RunError):
+        nsys = ()
+    why = tool.why_ranges_are_lost(found, nsys)
     return Finding("nvtx", "limited", why) if why else Finding("nvtx", "works", found)
 
 
 def _of_nsys(name: str, check: Callable[[], Finding]) -> Callable[[], Finding]:
-    return lambda: check() if tool.find() else Finding(name, "missing", "no nsys")
+    def of_nsys() -> Finding:
+        try:
+            tool.installed()
+        except (InputError, RunError):  # the line of nsys says why
+            return Finding(name, "missing", "no nsys that runs")
+        return check()
+
+    return of_nsys
 
 
 def _nsys_options() -> Finding:

@@ -40,7 +40,9 @@ def command(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **kwargs)
         except (InputError, RunError) as error:
-            say(f"error: {' '.join(str(error).split())}")
+            from mtp_bench.nsight.text import printable
+
+            say(f"error: {printable(' '.join(str(error).split()))}")  # it quotes names of files and what programs say
             raise typer.Exit(USAGE if isinstance(error, InputError) else FAILED) from None
         except KeyboardInterrupt as stop:
             say("interrupted")

@@ -39,6 +39,7 @@ _ROLES = {
 }
 _GLOBS = ("cu*Synchronize*", "cu*EventQuery*", "cu*StreamWaitEvent*", "cu*Memcpy*")
 _ENQUEUING_GLOBS = ("cu*Launch*", "cu*Memcpy*", "cu*Memset*")
+_LAUNCH_GLOBS = ("cu*Launch*Kernel*",)
 
 _Row = tuple[int, int, int, int, Key | None, int | None]
 
@@ -149,6 +150,14 @@ class Calls:
             f"AND before > start ORDER BY before LIMIT 1) FROM {RUNTIME} WHERE nameId IN ({_listed(names)})"
         )
         return {number for (number,) in rows if number is not None}
+
+    def launches(self) -> int:
+        """How many kernels were launched, a driver call inside a runtime call counted too."""
+        names = self._apis(_LAUNCH_GLOBS)
+        if not names:
+            return 0
+        ((count,),) = self._export.rows(f"SELECT count(*) FROM {RUNTIME} WHERE nameId IN ({_listed(names)})")
+        return int(count)
 
     def _apis(self, globs: Sequence[str]) -> dict[int, Api]:
         condition = " OR ".join("value GLOB ?" for _ in globs)

@@ -56,7 +56,7 @@ def read_capture(path: FilePath, *, range_glob: str | None = None) -> Capture:
             _keep(found, matches)
             own = tuple(row for row in own if matches(tuple(RangeName(DOMAIN, text) for text in row.path)))
             if not (found.waits or found.copies or around.exists(export, range_glob)):
-                found.notes.insert(0, f"no range like {printable(range_glob)!r} is in the capture")
+                found.notes.insert(0, f"no range like '{printable(range_glob)}' is in the capture")
         idle = read_idle(export, ((wait.process, wait.end) for wait in found.waits))
         chains = read_callchains(export, _chain_ids(found))
         diagnostics = _diagnostics(export)

@@ -19,7 +19,7 @@ from mtp_bench.nsight.records import (
     sync_times,
     syncs_recorded,
 )
-from mtp_bench.nsight.sqlite import MEMCPY, SYNCHRONIZATION, Export
+from mtp_bench.nsight.sqlite import KERNEL, MEMCPY, SYNCHRONIZATION, Export
 
 STREAM_SYNC = Role.STREAM_SYNC.value
 _SYNC_ROLES = (Role.STREAM_SYNC, Role.DEVICE_SYNC, Role.EVENT_SYNC)
@@ -229,6 +229,12 @@ def _notes(export: Export, calls: Calls, found: Waits, copy_calls: int) -> list[
         notes.append(
             f"no record of synchronisations (table {SYNCHRONIZATION}): waits inside other calls (cudaFree, say) and "
             "the stream that was waited for are unknown"
+        )
+    launches = 0 if export.has(KERNEL, "start", "end", "globalPid") else calls.launches()
+    if launches:
+        notes.append(
+            f"no record of kernels (table {KERNEL}) though there are {launches} launches: "
+            "device idle is that between copies and memsets, and too high"
         )
     outside = sum(copy.call is None and not copy.in_graph for copy in found.copies)
     if outside and calls.recorded:

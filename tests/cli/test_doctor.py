@@ -110,6 +110,16 @@ def test_nsys_is_shown_with_version_and_path(nsys, tmp_path):
     assert finding("nsys").text == f"2025.6.1.190, {tmp_path}/nsys"
 
 
+def test_an_nsys_that_does_not_run_is_said_once_and_is_no_fault_of_nvtx(monkeypatch):
+    monkeypatch.setenv("NSYS", "/nowhere/nsys")
+    monkeypatch.setattr(doctor, "version", {"nvtx": "0.2.13"}.get)
+    found = {row.name: (row.state, row.text) for row in doctor.examine()}
+    assert found["nsys"] == ("missing", "NSYS=/nowhere/nsys: no such program; set it to the path of nsys")
+    assert found["nvtx"] == ("works", "0.2.13")
+    for name in ("nsys options", "nsys ranges", "perf"):
+        assert found[name] == ("missing", "no nsys that runs")
+
+
 def test_what_a_broken_package_raises_is_what_is_said(monkeypatch):
     def broken():
         raise OSError("libcudart.so.12: cannot open shared object file")

@@ -194,6 +194,16 @@ def test_a_table_that_is_not_there_is_said_first(capture, tmp_path, table):
     assert [text for text in found.missing if text.startswith(TABLES[table])]
 
 
+def test_launches_without_kernels_make_device_idle_too_high(capture, tmp_path):
+    capture.thread(100).copy(300, 310, HTOD, on_device=(310, 320))
+    found = read_capture(capture.write(tmp_path / "capture.sqlite", without={"CUPTI_ACTIVITY_KIND_KERNEL": None}))
+    assert found.totals.device_idle_ns == 310 - 20
+    assert (
+        "no record of kernels (table CUPTI_ACTIVITY_KIND_KERNEL) though there are 1 launches: "
+        "device idle is that between copies and memsets, and too high"
+    ) in found.missing
+
+
 def test_without_cuda_trace(tmp_path):
     capture = CaptureFile()
     capture.thread(100).push(0, 10, "step")

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shutil
 import sys
 
 import pytest
@@ -306,3 +307,13 @@ def test_a_report_of_a_file_of_nsys_that_cannot_be_converted(tmp_path):
     assert result.exit_code in (1, 2)
     assert result.stderr.startswith("error: ")
     assert result.stderr.count("\n") == 1
+
+
+def test_the_name_of_a_file_does_not_act_in_an_error(tmp_path):
+    path = tmp_path / "\x1b[31mcapture.nsys-rep"
+    path.write_bytes(b"not a report")
+    result = CliRunner().invoke(cli.app, ["import", str(path)])
+    assert result.stderr.startswith(
+        f"error: {tmp_path}/\\x1b[31mcapture.nsys-rep: " if shutil.which("nsys") else "error: "
+    )
+    assert "\x1b" not in result.stderr
