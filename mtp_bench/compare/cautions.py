@@ -11,7 +11,7 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
-from mtp_bench.compare.verdicts import Threshold, kept
+from mtp_bench.compare.verdicts import Threshold, finite, kept
 from mtp_bench.results import Result, Run, Time
 
 _FEW = 20  # what `run` measures at least; of equal pairs, 6 % are called faster or slower at 5 windows, 27 % at 3
@@ -79,7 +79,7 @@ def of_times(name: str, results: Sequence[Result], threshold: Threshold | None =
             yield Caution(Kind.THROTTLED, subject, f"{sum(time.throttled)} of {len(time.throttled)} windows")
         if len(steps) < _FEW:
             yield Caution(Kind.TOO_FEW_SAMPLES, subject, f"{len(steps)} windows")
-        elif np.isfinite(steps).all():
+        elif finite(time):
             yield from _shape(subject, steps, (threshold or Threshold()).of(float(np.median(steps))))
         if time.profiled:
             yield Caution(Kind.PROFILED, subject, "timed under a profiler")

@@ -18,10 +18,14 @@ from mtp_bench.statistics import mann_whitney, pooled_difference, student_t
 
 Verdict = Literal["faster", "slower", "same", "unclear", "incomparable"]
 
+# From here on at most 5 in 100 equal pairs are called faster or slower; of 5 windows 6 are, of 3 windows 25.
+_LEAST_WINDOWS = 6
+
 _NS = {"ns": 1.0, "us": 1e3, "ms": 1e6}
 _NORMAL = statistics.NormalDist()
 _HALF = _NORMAL.inv_cdf(0.99)  # half an interval of 98 %, in standard errors
 _SURE = _NORMAL.inv_cdf(0.9)  # what is said to decide does so nine times in ten
+_ENDLESS_NS = 1e100
 _MANY_WINDOWS, _MANY_RUNS = 1_000_000, 1_000  # more than anyone measures: the difference lies on the threshold
 
 
@@ -157,9 +161,9 @@ def judge(found: Difference, threshold: Threshold, modelled: bool) -> Finding:
     """
     allowed = threshold.of(found.baseline_ns)
     bound = f"the threshold of {_us(allowed)} us"
+    if not modelled and (least := too_few(found)):
+        return Finding("unclear", f"fewer than {least} windows a side", windows_to_decide=least)
     if found.low is None or found.high is None:
-        if not modelled:
-            return Finding("unclear", "fewer than 2 windows")
         low = high = found.ns
     else:
         low, high = found.low, found.high
@@ -178,6 +182,12 @@ def judge(found: Difference, threshold: Threshold, modelled: bool) -> Finding:
     return _until_windows_decide(why, found, low, high, allowed)
 
 
+def too_few(found: Difference) -> int:
+    """How many windows a measured side must have for its interval to mean anything, where one has fewer; else 0."""
+    least = _LEAST_WINDOWS if max(found.runs) == 1 else 2
+    return least if found.low is None or min(found.windows) < least else 0
+
+
 def median_ns(time: Time) -> float:
     """Median step time over the windows in which the GPU was not throttled."""
     return statistics.median(kept(time).values())
@@ -191,8 +201,11 @@ def kept(time: Time) -> dict[int, float]:
 
 
 def finite(time: Time) -> bool:
-    """Whether the times allow to say anything: a median over NaN depends on the order of the windows."""
-    return all(math.isfinite(ns) for ns in time.step_ns)
+    """Whether the times allow to say anything: a median over NaN depends on the order of the windows.
+
+    Numbers whose squares or sums would overflow are as good as infinite.
+    """
+    return all(abs(ns) < _ENDLESS_NS for ns in time.step_ns)
 
 
 def _until_windows_decide(why: str, found: Difference, low: float, high: float, allowed: float) -> Finding:

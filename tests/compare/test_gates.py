@@ -127,6 +127,11 @@ def test_slower_passes_where_the_interval_rules_a_slowdown_out_whatever_else_is_
     assert judged(first, second, "slower") == (0, (), ())
 
 
+def test_slower_cannot_tell_of_windows_too_few_for_an_interval():
+    first, second = (gpu_run(measured(*us)) for us in ((5_000.0, 5_010.0, 4_990.0), (5_001.0, 5_002.0, 5_013.0)))
+    assert judged(first, second, "slower") == (3, (), (f"slower: {WHERE}: fewer than 6 windows a side",))
+
+
 def test_unclear_fails_on_what_slower_cannot_tell():
     first, second = gpu_run(measured(*NOISY)), gpu_run(measured(*NOISY[::-1]))
     reason = both(first, second).rows[0].reason

@@ -157,8 +157,16 @@ def test_a_percentage_is_one_of_the_baselines_step():
     assert verdicts == ["slower", "unclear", "same"]
 
 
-def test_fewer_than_two_windows_say_nothing():
-    assert judge(found_us(None, 30, None), Threshold(), modelled=False) == Finding("unclear", "fewer than 2 windows")
+@pytest.mark.parametrize(("low", "high", "windows"), [(None, None, 1), (20, 40, 5)])
+def test_fewer_than_six_windows_say_nothing(low, high, windows):
+    found = found_us(low, 30, high, windows=(20, windows))
+    assert judge(found, Threshold(), modelled=False) == Finding(
+        "unclear", "fewer than 6 windows a side", windows_to_decide=6
+    )
+
+
+def test_six_windows_are_enough():
+    assert judge(found_us(20, 30, 40, windows=(6, 6)), Threshold(), modelled=False).verdict == "slower"
 
 
 @pytest.mark.parametrize(
@@ -260,6 +268,13 @@ def test_throttled_windows_are_left_out_in_pairs_and_counted():
     cand = runs.time(12.0, 12.0, 12.0, 12.0, modelled=False)
     found = difference([base], [cand], paired=True)
     assert (found.ns, found.high, found.windows, found.dropped) == (2_000, 2_000, (3, 3), 1)
+    assert found.alone == 1  # the calm window beside the throttled one
+
+
+def test_windows_whose_round_the_other_side_lacks_are_left_out_and_counted():
+    base, cand = (runs.time(1.0, 1.0, 1.0, modelled=False, round=rounds) for rounds in ([0, 1, 2], [2, 1, 5]))
+    found = difference([base], [cand], paired=True)
+    assert (found.windows, found.alone, found.dropped) == ((2, 2), 2, 0)
 
 
 def test_where_all_windows_were_throttled_all_are_kept():
@@ -295,3 +310,4 @@ def test_times_that_are_not_finite_are_told_apart():
     assert finite(runs.time(1.0, 2.0))
     assert not finite(runs.time(1.0, float("nan")))
     assert not finite(runs.time(1.0, float("inf")))
+    assert not finite(runs.time(1.0, 1e300))  # its square is

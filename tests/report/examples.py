@@ -9,7 +9,8 @@ from mtp_bench.compare import compare
 from mtp_bench.report import html, markdown
 from mtp_bench.results import FILE_NAME, load_run
 
-FOLDER = Path(__file__).parents[2] / "reports" / "examples"
+REPOSITORY = Path(__file__).parents[2]
+FOLDER = REPOSITORY / "reports" / "examples"
 
 
 def made() -> Iterator[tuple[Path, str]]:
@@ -20,8 +21,10 @@ def made() -> Iterator[tuple[Path, str]]:
             yield folder / "report.md", markdown.run_report(run)
             yield folder / "report.html", html.run_report(run)
         else:
-            runs = [(path.parent.name, load_run(path)) for path in sorted(folder.glob(f"*/{FILE_NAME}"))]
-            comparison = compare([(label, [(label, run)]) for label, run in runs])
+            files = sorted(folder.glob(f"*/{FILE_NAME}"))
+            sides = [(file.parent.name, [(file.parent.name, load_run(file))]) for file in files]
+            command = " ".join(["mtp-bench compare", *(str(file.parent.relative_to(REPOSITORY)) for file in files)])
+            comparison = compare(sides, command=command)
             yield folder / "compare.md", markdown.comparison_report(comparison)
             yield folder / "compare.html", html.comparison_report(comparison)
 
@@ -29,4 +32,4 @@ def made() -> Iterator[tuple[Path, str]]:
 if __name__ == "__main__":
     for path, text in made():
         path.write_text(text, encoding="utf-8")
-        print(path.relative_to(FOLDER.parents[1]))
+        print(path.relative_to(REPOSITORY))

@@ -133,7 +133,7 @@ def test_peak_memory_and_runs_are_columns_where_they_are_known():
 def test_every_modelled_figure_is_labelled():
     run = runs.run([runs.result("original"), runs.result("mine", time=runs.time(9_000.0))])
     found = words(shown(compared(run)))
-    assert "1 comparison with original, modelled: 1 faster" in found
+    assert "mine on packed-sft is faster than original by 1,000.0 us a step (-10.0 %), modelled." in found
     assert "us, modelled" in found
     assert "the modelled difference passes" in found
     assert "ratios of step times to the baseline, modelled" in found
@@ -212,10 +212,19 @@ def test_how_to_reproduce_has_command_environment_threshold_and_versions():
     ) in found
 
 
+def test_the_command_that_compared_can_be_repeated_and_cannot_act():
+    comparison = compared(measured(), command="mtp-bench compare 'a b' --threshold 0")
+    assert "compared: mtp-bench compare 'a b' --threshold 0 Compared by mtp-bench" in words(shown(comparison))
+    assert "\n```\nmtp-bench compare 'a b' --threshold 0\n```\n" in markdown.comparison_report(comparison)
+    hostile = compared(measured(), command="mtp-bench compare ```\x1b[31m")
+    assert "compared: mtp-bench compare ```\\x1b[31m" in words(shown(hostile))
+    assert "\n````\nmtp-bench compare ```\\x1b[31m\n````\n" in markdown.comparison_report(hostile)
+
+
 def test_a_comparison_of_one_variant_says_there_is_nothing_to_compare():
     alone = compared(runs.run([runs.result("original")]))
-    assert shown(alone).startswith("Nothing to compare: there is no second side.\n")
-    assert "**Nothing to compare: there is no second side.**" in markdown.comparison_report(alone)
+    assert shown(alone).startswith("Nothing to compare: original alone was run.\n")
+    assert "**Nothing to compare: original alone was run.**" in markdown.comparison_report(alone)
 
 
 def test_what_one_side_lacks_is_one_line_and_no_table():

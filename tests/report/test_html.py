@@ -172,9 +172,17 @@ def test_syncs_have_the_line_of_code_and_what_came_and_went():
 
 
 def test_how_to_reproduce_it_has_command_versions_seed_and_threshold():
-    comparison = compare([("here", [("here", pages.measured())])], threshold=Threshold.parse("20us"))
+    sides = [("here", [("here", pages.measured())])]
+    comparison = compare(sides, threshold=Threshold.parse("20us"), command="mtp-bench compare '<b>'")
     text = Page(html.comparison_report(comparison)).text("section")[-1]
-    for part in ("mtp-bench run --device sim", "threshold 20 us", "seed 0", "torch 2.13.0", "driver 575.1"):
+    for part in (
+        "mtp-bench run --device sim",
+        "mtp-bench compare '<b>'",
+        "threshold 20 us",
+        "seed 0",
+        "torch 2.13.0",
+        "driver 575.1",
+    ):
         assert part in text
 
 
