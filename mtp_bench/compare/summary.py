@@ -29,8 +29,11 @@ def _sentences(comparison: Comparison) -> Iterator[str]:
         yield f"Nothing to compare: {_why_nothing(comparison)}."
         return
     yield _times(comparison)
-    syncs = _changes([_syncs_change(row) for row in rows], "more", "fewer")
-    values = _changes([_values_change(row) for row in rows], "worse", "better")
+    if len(rows) == 1:
+        syncs, values = (_instead(*sides) for sides in (rows[0].syncs, rows[0].values))
+    else:
+        syncs = _changes([_syncs_change(row) for row in rows], "more", "fewer")
+        values = _changes([_values_change(row) for row in rows], "worse", "better")
     if syncs or values:
         yield f"Syncs a step: {syncs or 'not known'}; values: {values or 'not known'}."
 
@@ -51,11 +54,12 @@ def _times(comparison: Comparison) -> str:
         return _one(rows[0])
     counts = Counter(row.verdict for row in rows)
     told = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
+    obstacle = _obstacle(rows)
     if len(counts) == 1:
-        told = f"all {rows[0].verdict}"
+        told, obstacle = f"all {rows[0].verdict}{obstacle and f': {obstacle}'}", ""
     what = f"{len(rows)} comparisons with {_baseline(comparison)}{_modelled(rows)}: {told}"
-    parts = [what, _extreme(rows, "slower"), _extreme(rows, "faster"), _to_decide(rows), _obstacle(rows)]
-    return "; ".join(filter(None, parts)) + "."
+    parts = [what, _extreme(rows, "slower"), _extreme(rows, "faster"), _to_decide(rows)]
+    return "; ".join(filter(None, [*parts, obstacle and f"incomparable: {obstacle}"])) + "."
 
 
 def _one(row: Row) -> str:
@@ -132,7 +136,14 @@ def _to_decide(rows: Sequence[Row]) -> str:
 def _obstacle(rows: Sequence[Row]) -> str:
     """Why rows are incomparable, where it is the same of all of them."""
     reasons = {row.reason for row in rows if row.verdict == "incomparable"}
-    return f"incomparable: {reasons.pop()}" if len(reasons) == 1 else ""
+    return reasons.pop() if len(reasons) == 1 else ""
+
+
+def _instead(before: object, after: object) -> str:
+    """``1 instead of 0``; "" where one is not known."""
+    if before is None or after is None:
+        return ""
+    return "unchanged" if before == after else f"{after} instead of {before}"
 
 
 def _changes(changes: Sequence[int | None], worse: str, better: str) -> str:

@@ -100,11 +100,11 @@ def test_a_part_with_nothing_to_show_is_left_out():
 
 def test_a_row_has_verdict_difference_interval_percent_syncs_values_and_what_they_rest_on():
     run = measured(-100.0, [])
-    narrow = [line.split() for line in shown(compared(run)).splitlines() if line.startswith("mine ")]
+    narrow = [line.split() for line in shown(compared(run)).splitlines() if line.startswith("mine  ")]
     assert narrow[0] == ["mine", "faster", "-100.0", "-10.0", "32", ">", "0", "differs", ">", "close"]
     assert narrow[1] == ["mine", "1,002.0", ">", "902.0", "20", "<0.001", "<0.001", "5,120", ">", "5,000"]
     assert "[-100.0, -100.0]" in shown(compared(run))
-    wide = next(line for line in shown(compared(run), 160).splitlines() if line.startswith("mine "))
+    wide = next(line for line in shown(compared(run), 160).splitlines() if line.startswith("mine  "))
     assert wide.split() == [
         *("mine", "faster", "-100.0", "[-100.0,", "-100.0]", "-10.0", "32", ">", "0", "differs", ">", "close"),
         *narrow[1][1:],
@@ -133,7 +133,7 @@ def test_peak_memory_and_runs_are_columns_where_they_are_known():
 def test_every_modelled_figure_is_labelled():
     run = runs.run([runs.result("original"), runs.result("mine", time=runs.time(9_000.0))])
     found = words(shown(compared(run)))
-    assert "mine on packed-sft is faster than original by 1,000.0 us a step (-10.0 %), modelled." in found
+    assert "mine on packed-sft at lead 1 ms is faster than original by 1,000.0 us a step (-10.0 %), modelled." in found
     assert "us, modelled" in found
     assert "the modelled difference passes" in found
     assert "ratios of step times to the baseline, modelled" in found
