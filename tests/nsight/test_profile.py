@@ -262,6 +262,17 @@ def test_ranges_that_get_lost_are_found_by_a_real_capture(nsys, monkeypatch, tmp
     assert "use nsys 2024 or later, or nvtx 0.2.11" in str(error.value)
 
 
+def test_an_nsys_that_fails_once_is_tried_again(nsys, tmp_path):
+    script = tmp_path / "nsys"
+    failed = tmp_path / "failed"
+    script.write_text(
+        f'#!/bin/sh\nif [ "$#" -gt 2 ] && [ ! -e {failed} ]; then touch {failed}; exit 1; fi\nexec {nsys.path} "$@"\n'
+    )
+    script.chmod(0o755)
+    trial.require_ranges(Nsys(str(script), nsys.version))
+    assert failed.exists()
+
+
 @pytest.fixture
 def fake(monkeypatch, tmp_path):
     """An nsys whose ``profile`` runs a shell script; its ranges are taken to arrive."""
