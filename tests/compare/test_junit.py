@@ -36,7 +36,7 @@ def cases(root):
         (suite.get("name"), case.get("name"), outcome.tag if outcome is not None else "passed", message)
         for suite in root
         for case in suite.iter("testcase")
-        for outcome in [next((child for child in case if child.tag != "system-out"), None)]
+        for outcome in [next(iter(case), None)]
         for message in [outcome.get("message") if outcome is not None else None]
     ]
 
@@ -48,20 +48,59 @@ def test_a_row_is_a_case_and_a_workload_a_suite():
         ("packed-sft, scope loss", "4"),
     ]
     patched = root[1].findall("testcase")[1]
-    assert patched.attrib == {
-        "name": "patched against sync_free, lead 1 ms",
-        "classname": "mtp-bench.packed-sft.loss",
+    assert (list(patched), patched.attrib) == (
+        [],
+        {"name": "patched against sync_free, lead 1 ms", "classname": "mtp-bench.packed-sft.loss", "time": "0"},
+    )
+    lines = root[1].find("system-out").text.splitlines()
+    place = lines.index("patched against sync_free, lead 1 ms:")
+    assert lines[place + 1 : place + 3] == [
+        "same: the modelled difference lies within the threshold of 51.2 us",
+        "difference us, modelled +16.5; % +0.2; syncs a step 32 > 33; values close; "
+        "step, us, modelled 10,240.0 > 10,256.5",
+    ]
+
+
+def test_the_document_has_what_the_schemas_of_ant_and_jenkins_require():
+    root = parsed(both(runs.run([mine(1.0)]), runs.run([mine(90.0), mine(1.0, variant="new")]), fail_on=["slower"]))
+    assert (root.tag, root.attrib) == ("testsuites", {})
+    (suite,) = root
+    assert suite.attrib == {
+        "id": "0",
+        "name": "packed-sft, scope loss",
+        "package": "mtp-bench",
+        "hostname": "localhost",
+        "timestamp": "2026-12-01T00:00:00",
+        "tests": "2",
+        "failures": "1",
+        "errors": "1",
+        "skipped": "0",
         "time": "0",
     }
-    (told,) = patched
-    assert (told.tag, told.text.splitlines()) == (
-        "system-out",
-        [
-            "same: the modelled difference lies within the threshold of 51.2 us",
-            "difference us, modelled +16.5; % +0.2; syncs a step 32 > 33; values close; "
-            "step, us, modelled 10,240.0 > 10,256.5",
-        ],
+    assert [part.tag for part in suite] == ["properties", "testcase", "testcase", "system-out", "system-err"]
+    for case, tag in zip(suite.findall("testcase"), ("error", "failure"), strict=True):
+        assert set(case.attrib) == {"name", "classname", "time"}
+        assert [(outcome.tag, set(outcome.attrib), list(outcome)) for outcome in case] == [
+            (tag, {"message", "type"}, [])
+        ]
+
+
+def test_the_time_is_that_of_the_last_run_in_utc():
+    first, last = (
+        runs.run([mine(1.0)], created_at=at) for at in ("2026-12-01T23:00:00+00:00", "2026-12-02T01:30:00+02:00")
     )
+    assert parsed(both(first, last))[0].get("timestamp") == "2026-12-01T23:30:00"
+    assert parsed(both(last, runs.run([mine(1.0)], created_at="no time")))[0].get("timestamp") == "1970-01-01T00:00:00"
+
+
+def test_every_case_of_a_suite_has_a_name_of_its_own():
+    first = runs.run([mine(1.0, lead_ms=lead) for lead in (0.0, 1.0)])
+    second = runs.run([mine(1.0, lead_ms=lead) for lead in (1.0, 5.0)])
+    assert [name for _, name, _, _ in cases(parsed(both(first, second)))] == [
+        "b against a: b has no lead of 0 ms",
+        "b against a: a has no lead of 5 ms",
+        "mine (b) against mine (a), lead 1 ms",
+    ]
 
 
 def test_what_concerns_all_rows_is_the_output_of_the_first_suite():
@@ -70,7 +109,8 @@ def test_what_concerns_all_rows_is_the_output_of_the_first_suite():
     assert lines[0] == summary(found)
     assert lines[1] == "torch: 2.13.0 (a), 2.14.1 (b)"
     assert "a: mtp-bench run --device sim" in lines
-    assert lines[-1].endswith("threshold 10 us or 0.5 % of the baseline's step, whichever is larger.")
+    after = lines.index("mine (b) against mine (a), lead 1 ms:")
+    assert lines[after - 1].endswith("threshold 10 us or 0.5 % of the baseline's step, whichever is larger.")
 
 
 def test_outcomes_are_what_the_gates_say_row_by_row():
@@ -121,8 +161,9 @@ def test_outcomes_are_what_the_gates_say_row_by_row():
         "errors": "2",
         "skipped": "0",
     }
-    assert suite[1].find("failure").text.splitlines() == list(found.judgement.failures)
-    assert "broken (a): failed: boom" in suite[3].find("system-out").text.splitlines()
+    _, slow, _, broken = suite.findall("testcase")
+    assert slow.find("failure").text.splitlines()[:2] == list(found.judgement.failures)
+    assert "broken (a): failed: boom" in broken.find("error").text.splitlines()
 
 
 def test_incomparable_is_skipped_where_no_gate_asked():
@@ -132,6 +173,14 @@ def test_incomparable_is_skipped_where_no_gate_asked():
         ("packed-sft, scope loss", "new (b) against new (a)", "skipped", "not in a"),
     ]
     assert root[0].get("skipped") == "2"
+
+
+def test_what_a_gate_passes_is_no_skipped_case_though_its_times_are_incomparable():
+    first, second = (runs.run([mine(1.0)], environment=runs.environment(packages={"mtp-bench": v})) for v in "12")
+    found = both(first, second, fail_on=["syncs"])
+    assert [
+        (row.verdict, outcome) for row, (_, _, outcome, _) in zip(found.rows, cases(parsed(found)), strict=True)
+    ] == [("incomparable", "passed")]
 
 
 @pytest.mark.parametrize(("fail_on", "outcome"), [([], "skipped"), (["syncs"], "error")])
@@ -148,7 +197,9 @@ def test_hostile_names_and_errors_are_text(text):
     assert outcome == "failure"
     for shown in (name, message, root[0].get("name")):
         assert not re.search("[\x00-\x1f\x7f-\x9f\u202e\u2066\ufffe\uffff\ud800]", shown)
-    assert {element.tag for element in root.iter()} == {"testsuites", "testsuite", "testcase", "failure", "system-out"}
+    assert {element.tag for element in root.iter()} == {
+        *("testsuites", "testsuite", "properties", "testcase", "failure", "system-out", "system-err"),
+    }
 
 
 def test_hostile_labels_of_runs_are_text():
