@@ -166,6 +166,7 @@ class Cost:
     """What a command took."""
 
     seconds: float
+    cpu_seconds: float
     peak_bytes: int
 
 
@@ -179,7 +180,7 @@ def cost_of(command: list[str]) -> Cost:
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
         raise SystemExit(f"{' '.join(command)} failed:\n{said}")
-    return Cost(time.perf_counter() - started, usage.ru_maxrss * 1024)
+    return Cost(time.perf_counter() - started, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
 
 
 def best_of(commands: list[list[str]], tries: int) -> list[Cost]:
@@ -213,7 +214,8 @@ def main() -> int:
         folder.mkdir(parents=True, exist_ok=True)
         sizes = [int(size) for size in arguments.rows.split(",") if size]
         print(
-            f"{'CUDA calls':>20} {'file':>9} {'import':>9} {'peak':>9} {'us a call':>9} {'nsys stats':>10} {'ratio':>6}"
+            f"{'CUDA calls':>20} {'file':>9} {'import':>9} {'CPU':>9} {'peak':>9} {'us a call':>9} "
+            f"{'nsys stats':>10} {'ratio':>6}"
         )
         for name, calls in [*((str(path), None) for path in arguments.captures), *((f"{n:,}", n) for n in sizes)]:
             path = Path(name) if calls is None else folder / f"capture-{calls}.sqlite"
@@ -239,11 +241,11 @@ def measure(name: str, path: Path, calls: int | None, nsys: str | None) -> bool:
         wrong.append(f"more than {EIGHT_RANKS_SECONDS:g} s")
     if theirs and ours.seconds > theirs.seconds:
         wrong.append("slower than nsys stats")
-    a_call = f"{ours.seconds / calls * 1e6:.2f}" if calls else "-"
+    a_call = f"{ours.cpu_seconds / calls * 1e6:.2f}" if calls else "-"
     compared = f"{theirs.seconds:8.2f} s {ours.seconds / theirs.seconds:6.2f}" if theirs else f"{'-':>10} {'-':>6}"
     print(
-        f"{name:>20} {path.stat().st_size / 1e6:6.0f} MB {ours.seconds:7.2f} s {ours.peak_bytes / 1e6:6.0f} MB "
-        f"{a_call:>9} {compared}  {'; '.join(wrong)}".rstrip(),
+        f"{name:>20} {path.stat().st_size / 1e6:6.0f} MB {ours.seconds:7.2f} s {ours.cpu_seconds:7.2f} s "
+        f"{ours.peak_bytes / 1e6:6.0f} MB {a_call:>9} {compared}  {'; '.join(wrong)}".rstrip(),
         flush=True,
     )
     return bool(wrong)

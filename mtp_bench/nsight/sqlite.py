@@ -117,12 +117,14 @@ def open_export(path: Path) -> Iterator[Export]:
     header = _header(path, name)
     stops: list[KeyboardInterrupt] = []
     try:
-        with closing(sqlite3.connect(_uri(path, header), uri=True, timeout=_BUSY_SECONDS)) as connection:
+        uri = _uri(path, header)
+        with closing(sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)) as connection:
             connection.set_progress_handler(_stopping(stops), _STEPS_BETWEEN_STOPS)
             connection.text_factory = decoded
             connection.execute("PRAGMA temp_store = MEMORY")
             connection.execute(f"PRAGMA cache_size = -{_MEMORY_PAGES_KIB}")
             connection.execute("PRAGMA trusted_schema = OFF")
+            connection.execute("BEGIN")  # all queries see the same state of the file
             export = Export(connection, path)
             _check_schema(export, name)
             yield export
@@ -225,7 +227,10 @@ def _what_is_wrong(error: sqlite3.Error | UnicodeDecodeError, path: Path) -> str
         return "not an SQLite file, or an encrypted one; expected an export of Nsight Systems"
     if code == sqlite3.SQLITE_CORRUPT:
         return f"the file is damaged or truncated ({printable(str(error))}); {AGAIN}"
-    if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) and _pending(path):
+    closed = code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+    if closed and path.with_name(path.name + "-journal").exists():
+        return f"the program that wrote the file was stopped half way ({printable(path.name)}-journal is left); {AGAIN}"
+    if closed and _pending(path):
         return (
             f"the newest rows are in {printable(path.name)}-wal, which cannot be read in a folder without write "
             "permission; copy both files to another folder"

@@ -107,6 +107,22 @@ def test_a_locked_file(path):
     connection.close()
 
 
+def test_a_file_whose_writer_was_killed(path):
+    script = (
+        "import os, sqlite3, sys\n"
+        "connection = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+        "connection.execute('PRAGMA cache_size = 1')\n"
+        "connection.execute('BEGIN')\n"
+        "connection.execute('CREATE TABLE more AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT "
+        "9000) SELECT i, hex(randomblob(50)) AS text FROM n')\n"
+        "os._exit(0)\n"
+    )
+    subprocess.run([sys.executable, "-c", script, path], check=True)
+    assert refusal(path) == (
+        f"{path}: the program that wrote the file was stopped half way (capture.sqlite-journal is left); {AGAIN}"
+    )
+
+
 @pytest.mark.parametrize("schema", ["2.1.4", "4.0.0"])
 def test_schemas_that_are_not_known(capture, tmp_path, schema):
     capture.schema = schema
