@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, ParamSpec, TypeVar
 
@@ -33,10 +34,14 @@ app = typer.Typer(
 
 
 def command(function: Callable[P, R]) -> Callable[P, R]:
-    """Turn what the user got wrong into one line and exit code 2, and Ctrl-C and its like into theirs."""
+    """Turn what the user got wrong into one line and exit code 2, and Ctrl-C and its like into theirs.
+
+    From here on garbage is collected again, which :mod:`mtp_bench.__main__` has put off.
+    """
 
     @functools.wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        gc.enable()
         try:
             return function(*args, **kwargs)
         except (InputError, RunError) as error:

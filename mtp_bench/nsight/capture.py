@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path as FilePath
 
+from mtp_bench.collector import without_collector
 from mtp_bench.nsight.callchains import callchains_recorded, read_callchains
 from mtp_bench.nsight.calls import Call
 from mtp_bench.nsight.grouping import group_copies, group_syncs, sum_up
@@ -44,7 +43,8 @@ def read_capture(path: FilePath, *, range_glob: str | None = None) -> Capture:
     Raises:
         InputError: ``path`` is no export that can be read.
     """
-    with open_export(path) as export, _without_collector():
+    # Some objects a sync, and no cycles among them: the collector would only walk them, again and again.
+    with open_export(path) as export, without_collector():
         found = read_waits(export)
         calls = _calls(found, with_others=range_glob is not None)
         around = Ranges(export, ((call.thread, call.start) for call in calls))
@@ -73,18 +73,6 @@ def read_capture(path: FilePath, *, range_glob: str | None = None) -> Capture:
             copies=group_copies(found.copies),
             ranges=own,
         )
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Some objects a sync, and no cycles among them: the collector would only walk them, again and again."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _calls(found: Waits, with_others: bool) -> list[Call]:
