@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from mtp_bench.compare import cautions, gates, notes, selection
 from mtp_bench.compare.cautions import Caution
 from mtp_bench.compare.gates import Judgement
-from mtp_bench.compare.pairs import Pair, Side, between, comparable, environment_differences, within
+from mtp_bench.compare.pairs import Pair, Side, between, comparable, environment_differences, leads_in_words, within
 from mtp_bench.compare.sites import SiteChange, site_changes
 from mtp_bench.compare.verdicts import (
     Difference,
@@ -74,7 +74,7 @@ class Row:
     @property
     def candidate_at_lead(self) -> str:
         """``patched on packed-sft at lead 1 ms``."""
-        return self.candidate_on_workload + ("" if self.lead_ms is None else f" at lead {self.lead_ms:g} ms")
+        return self.candidate_on_workload + ("" if self.lead_ms is None else f" at {leads_in_words([self.lead_ms])}")
 
     @property
     def added(self) -> tuple[SiteChange, ...]:
@@ -281,7 +281,9 @@ def _without_time(result: Result) -> str:
         return result.status
     if result.time is None:
         return "has no times"
-    return "" if finite(result.time) else "has step times that are not finite"
+    if not finite(result.time):
+        return "has step times that are not finite"
+    return "has step times below 0" if min(result.time.step_ns) < 0 else ""
 
 
 def _waiting(results: Sequence[Result]) -> Syncs | None:

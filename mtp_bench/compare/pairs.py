@@ -199,3 +199,9 @@ def some(texts: Sequence[str], most: int = _SHOWN) -> str:
     """``a, b, c and 4 more``."""
     shown = ", ".join(texts[:most])
     return shown if len(texts) <= most else f"{shown} and {len(texts) - most} more"
+
+
+def leads_in_words(leads_ms: Sequence[float]) -> str:
+    """``lead 1 ms``, ``leads 0, 1 and 10 ms``."""
+    *first, last = (f"{lead:g}" for lead in leads_ms)
+    return f"leads {', '.join(first)} and {last} ms" if first else f"lead {last} ms"

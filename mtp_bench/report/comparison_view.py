@@ -16,6 +16,7 @@ import numpy as np
 from mtp_bench import __version__
 from mtp_bench.compare import Comparison, Row, Verdict
 from mtp_bench.compare.cautions import ADVICE, Kind, subjects
+from mtp_bench.compare.pairs import leads_in_words
 from mtp_bench.compare.summary import summary
 from mtp_bench.compare.verdicts import finite
 from mtp_bench.report.sites_view import SiteView, site_views
@@ -45,7 +46,7 @@ class TableView:
     @property
     def leads(self) -> str:
         """``lead 1 ms``, ``leads 0, 1 and 10 ms``."""
-        return _leads(self.leads_ms)
+        return leads_in_words(self.leads_ms)
 
     @property
     def modelled(self) -> bool:
@@ -214,7 +215,7 @@ def _group(comparison: Comparison, rows: Sequence[Row]) -> GroupView:
     harness = _harness(shown)
     heading = f"{first.workload}, scope {first.scope}{f', harness {harness}' if harness else ''}"
     tables = tuple(
-        TableView(f"{heading}, {_leads(leads_ms)}, baseline {baseline}", leads_ms, of_lead)
+        TableView(f"{heading}, {leads_in_words(leads_ms)}, baseline {baseline}", leads_ms, of_lead)
         for leads_ms, of_lead in _by_lead(shown)
     )
     return GroupView(
@@ -241,11 +242,6 @@ def _figures(row: Row) -> object:
     found = row.difference
     times = found and tuple(round(ns / 100) for ns in (found.ns, found.baseline_ns, found.candidate_ns))
     return row.candidate, row.verdict, row.reason, times, row.syncs, row.values, row.ops, row.peak_bytes
-
-
-def _leads(leads_ms: Sequence[float]) -> str:
-    *first, last = (f"{lead:g}" for lead in leads_ms)
-    return f"leads {', '.join(first)} and {last} ms" if first else f"lead {last} ms"
 
 
 def _harness(rows: Sequence[Row]) -> str:
@@ -316,10 +312,10 @@ def _whom(who: Mapping[str, list[float | None]], everywhere: Mapping[str, list[f
 
 def _forest_entry(group: str, row: Row) -> ForestEntry:
     found = row.difference
-    if found is None or not math.isfinite(found.ratio) or not found.baseline_ns:
+    ends = (found.ratio, found.ratio_low, found.ratio_high) if found else (math.nan, None, None)
+    if not found or not found.baseline_ns or not all(math.isfinite(end) for end in ends if end is not None):
         return ForestEntry(group, row.candidate, row.verdict, row.modelled, None, None, None, 0.0)
     threshold = row.threshold.of(found.baseline_ns) / found.baseline_ns
-    ends = found.ratio, found.ratio_low, found.ratio_high
     return ForestEntry(group, row.candidate, row.verdict, row.modelled, *ends, threshold)
 
 

@@ -220,6 +220,20 @@ def test_within_a_run_gates_hold_its_variants_against_the_baseline():
     )
 
 
+def test_what_a_gate_finds_alike_at_several_leads_is_said_once():
+    found = alone(runs.modelled_run(), baseline="sync_free", fail_on=["syncs", "slower>0"])
+    assert found.judgement.failures == (
+        "syncs: patched on padded-sft at leads 0, 1 and 10 ms: 1 syncs a step, sync_free has 0",
+        "slower>0: patched on padded-sft at leads 0, 1 and 10 ms: slower than sync_free by 16.5 us a step (+0.2 %)",
+        "syncs: patched on packed-sft at leads 0, 1 and 10 ms: 33 syncs a step, sync_free has 32",
+        "slower>0: patched on packed-sft at leads 0, 1 and 10 ms: slower than sync_free by 16.5 us a step (+0.2 %)",
+    )
+    apart = [
+        mine(us, variant=name, lead_ms=lead) for lead in (0.0, 1.0) for name, us in (("x", 10.0), ("y", 99 + lead))
+    ]
+    assert len(alone(runs.run(apart), fail_on=["slower"]).judgement.failures) == 2
+
+
 @pytest.mark.parametrize("gate", ["slower", "syncs", "values", "unclear"])
 def test_with_nothing_to_compare_no_gate_passes(gate):
     for found in (alone(runs.run([mine(1.0)]), fail_on=[gate]), both(runs.run(), runs.run(), fail_on=[gate])):
