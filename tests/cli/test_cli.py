@@ -17,8 +17,8 @@ import typer
 from typer.testing import CliRunner
 
 from mtp_bench import __version__, cli, runner, variants
-from mtp_bench.errors import InputError, RunError
 from mtp_bench.compare.headline import headline
+from mtp_bench.errors import InputError, RunError
 from mtp_bench.megatron import versions
 from mtp_bench.results import load_run
 from mtp_bench.workloads import load
