@@ -20,7 +20,7 @@ WORKFLOW = (ROOT / "examples" / "github-actions.yml").read_text()
 def script(step):
     """What a step runs."""
     text = WORKFLOW.split(f"- name: {step}\n", 1)[1].split("\n      - ", 1)[0]
-    return textwrap.dedent(re.search(r"^ +run: \|\n(.*)", text, re.MULTILINE | re.DOTALL)[1])
+    return textwrap.dedent(re.search(r"^ +run: \|\n(.*)", text, re.MULTILINE | re.DOTALL)[1]).rstrip() + "\n"
 
 
 def environment():
@@ -64,6 +64,11 @@ def test_what_the_job_sets():
         "--variant my_pkg.loss:mtp_loss",
         "GATES": "syncs,values,slower>2%",
     }
+
+
+@pytest.mark.parametrize("step", ["Compare", "Comment"])
+def test_the_page_shows_the_steps_as_they_are(step):
+    assert f"```bash\n{script(step)}```\n" in (ROOT / "docs" / "compare.md").read_text()
 
 
 @pytest.mark.parametrize(
