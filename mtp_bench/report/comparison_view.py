@@ -312,10 +312,13 @@ def _whom(who: Mapping[str, list[float | None]], everywhere: Mapping[str, list[f
 
 def _forest_entry(group: str, row: Row) -> ForestEntry:
     found = row.difference
-    ends = (found.ratio, found.ratio_low, found.ratio_high) if found else (math.nan, None, None)
-    if not found or not found.baseline_ns or not all(math.isfinite(end) for end in ends if end is not None):
-        return ForestEntry(group, row.candidate, row.verdict, row.modelled, None, None, None, 0.0)
+    nothing = ForestEntry(group, row.candidate, row.verdict, row.modelled, None, None, None, 0.0)
+    if not found or not found.baseline_ns:
+        return nothing
     threshold = row.threshold.of(found.baseline_ns) / found.baseline_ns
+    ends = found.ratio, found.ratio_low, found.ratio_high
+    if not all(math.isfinite(number) for number in (threshold, *ends) if number is not None):
+        return nothing  # steps that take next to no time
     return ForestEntry(group, row.candidate, row.verdict, row.modelled, *ends, threshold)
 
 

@@ -64,10 +64,10 @@ def _about_all(view: ComparisonView) -> Iterator[str]:
 def _measured_at(comparison: Comparison) -> str:
     """When the last side's last run was made, in UTC, as schemas want it; the epoch where a run does not say."""
     try:
-        last = datetime.datetime.fromisoformat(comparison.sides[-1].runs[-1][1].created_at)
-    except ValueError:
+        last = datetime.datetime.fromisoformat(comparison.sides[-1].runs[-1][1].created_at).astimezone(datetime.UTC)
+    except (ValueError, OverflowError):
         last = datetime.datetime.fromtimestamp(0, datetime.UTC)
-    return last.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    return last.strftime("%Y-%m-%dT%H:%M:%S").rjust(19, "0")  # years before 1000 lose their zeros
 
 
 def _suite(

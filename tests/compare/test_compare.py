@@ -154,6 +154,12 @@ def test_times_that_are_not_finite_are_incomparable(bad, modelled):
         assert (found.rows[0].difference, found.exit_code) == (None, 3)
 
 
+def test_times_below_0_are_incomparable():
+    assert verdicts(both(runs.run([mine(-1.0)]), runs.run([mine(1.0)]))) == [
+        ("mine (b)", "incomparable", "mine (a) has step times below 0")
+    ]
+
+
 def test_syncs_values_operations_and_memory_are_compared_exactly():
     before, after = (
         runs.run(

@@ -90,7 +90,12 @@ def test_the_time_is_that_of_the_last_run_in_utc():
         runs.run([mine(1.0)], created_at=at) for at in ("2026-12-01T23:00:00+00:00", "2026-12-02T01:30:00+02:00")
     )
     assert parsed(both(first, last))[0].get("timestamp") == "2026-12-01T23:30:00"
-    assert parsed(both(last, runs.run([mine(1.0)], created_at="no time")))[0].get("timestamp") == "1970-01-01T00:00:00"
+
+    def of_a_run_made(at):
+        return parsed(both(first, runs.run([mine(1.0)], created_at=at)))[0].get("timestamp")
+
+    assert of_a_run_made("no time") == of_a_run_made("0001-01-01T00:00:00+23:59") == "1970-01-01T00:00:00"
+    assert of_a_run_made("0099-01-01T00:00:00+00:00") == "0099-01-01T00:00:00"
 
 
 def test_every_case_of_a_suite_has_a_name_of_its_own():

@@ -2,6 +2,8 @@
 
 import math
 
+import pytest
+
 from mtp_bench import __version__
 from mtp_bench.compare import compare
 from mtp_bench.compare.cautions import Kind
@@ -174,6 +176,17 @@ def test_a_forest_entry_has_a_ratio_with_its_interval_and_the_threshold_as_a_fra
         ForestEntry(group, "mine", "slower", False, 1.1, 1.1, 1.1, 0.01),
         ForestEntry(group, "broken", "incomparable", False, None, None, None, 0.0),
     )
+
+
+@pytest.mark.parametrize(
+    "baseline",
+    [runs.time(5e-324), runs.time(0.0), runs.time(*[0.0] * 9, *[1.0] * 11, modelled=False)],
+    ids=["next to none", "none", "none in some resamples"],
+)
+def test_steps_that_take_no_time_have_no_place_in_the_forest(baseline):
+    mine = runs.time(*[1.0] * len(baseline.step_ns), modelled=baseline.modelled)
+    view = view_of(runs.run([runs.result("original", time=baseline), runs.result("mine", time=mine)]))
+    assert [(entry.label, entry.ratio, entry.low, entry.high) for entry in view.forest] == [("mine", None, None, None)]
 
 
 def test_modelled_ratios_have_no_interval_and_no_samples():
