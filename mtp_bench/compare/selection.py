@@ -28,15 +28,12 @@ class Selection:
         """``workload=packed-*``, ``variant=sync_free,host_*``; InputError for another key."""
         globs: dict[str, tuple[str, ...]] = {}
         for text in texts:
-            key, sign, values = text.partition("=")
-            if key.strip() not in KEYS or not sign or not all(value.strip() for value in values.split(",")):
-                near = did_you_mean(key.strip(), KEYS)
+            key, sign, right = (part.strip() for part in text.partition("="))
+            values = [value.strip() for value in right.split(",")]
+            if key not in KEYS or not sign or not all(values):
+                near = "" if key in KEYS else did_you_mean(key, KEYS)
                 raise InputError(f"--select {text!r}: expected KEY=GLOB with a key of {', '.join(KEYS)}{near}")
-            as_shown = _lead_as_shown if key.strip() == "lead" else str
-            globs[key.strip()] = (
-                *globs.get(key.strip(), ()),
-                *(as_shown(value.strip()) for value in values.split(",")),
-            )
+            globs[key] = (*globs.get(key, ()), *map(_lead_as_shown if key == "lead" else str, values))
         return cls(globs)
 
     def wants(self, where: Where, which: Which) -> bool:

@@ -71,6 +71,13 @@ def test_what_selects_nothing_is_an_error_since_a_gate_would_pass_for_ever(text,
     assert str(error.value).startswith(message)
 
 
+@pytest.mark.parametrize("text", ["variant", "variant=", " lead = "])
+def test_a_key_that_is_right_is_not_guessed_at(text):
+    with pytest.raises(InputError) as error:
+        selected(text)
+    assert str(error.value) == (f"--select {text!r}: expected KEY=GLOB with a key of workload, scope, variant, lead")
+
+
 def test_globs_that_match_nothing_together_are_an_error():
     run = runs.run([mine(1.0, workload="padded-sft", variant="x"), mine(1.0, variant="y")])
     with pytest.raises(
