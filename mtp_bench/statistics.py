@@ -90,7 +90,7 @@ def pooled_difference(
     difference = float(cand_levels.mean()) - base_level
     differences = cand_medians.mean(axis=0) - base_medians.mean(axis=0)
     low, high = np.sort(differences)[[_LOW, _HIGH]]
-    with np.errstate(divide="ignore", invalid="ignore"):  # a step of 0 ns has no ratio
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # a step of next to no time has no ratio
         ratio_low, ratio_high = np.sort(1 + differences / base_medians.mean(axis=0))[[_LOW, _HIGH]]
         ratio, of_ratio = 1 + np.float64(difference) / base_level, np.float64(of_mean) / base_level
     if of_mean:

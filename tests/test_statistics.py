@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import tracemalloc
 
 import numpy as np
@@ -196,3 +197,9 @@ def test_holms_correction_worked_by_hand():
     assert holm([0.4, 0.6]) == [0.8, 0.8]
     assert holm([0.9, 0.7]) == [1.0, 1.0]
     assert holm([None]) == [None]
+
+
+def test_steps_of_next_to_no_time_have_no_finite_ratio_and_no_warning(recwarn):
+    found = paired_difference([5e-324] * 5, [1e10] * 5)
+    assert (found.difference, found.ratio) == (1e10, math.inf)
+    assert not recwarn.list
