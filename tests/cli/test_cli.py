@@ -454,6 +454,7 @@ def processes_in(folder):
 def test_an_interrupted_run_keeps_what_is_done_and_leaves_no_worker(tmp_path, number, code):
     process = subprocess.Popen(
         [sys.executable, "-m", "mtp_bench", "run", "--device", "sim", "--out", "here"],
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # noqa: PLW1509  # the tests may run under nohup
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
