@@ -103,7 +103,7 @@ main()
 def test_a_signal_during_the_first_imports_is_no_traceback(tmp_path, number, code):
     done = subprocess.run(
         [sys.executable, "-c", INTERRUPTED_IMPORT.format(number=int(number))],
-        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # noqa: PLW1509  # the tests may run under nohup
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # the tests may run under nohup
         capture_output=True,
         check=False,
         env={**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])},
