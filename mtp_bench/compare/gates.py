@@ -101,7 +101,7 @@ def _fails(gate: Gate, row: Row) -> Iterator[str]:
         yield row.reason
     before, after = row.syncs
     if gate.name == "syncs" and before is not None and after is not None and after > before + gate.allowed:
-        yield f"{after} syncs a step, {row.baseline} has {before}"
+        yield f"{after} sync{'' if after == 1 else 's'} a step, {row.baseline} has {before}"
     was, now = row.values
     if gate.name == "values" and was and now and _VALUES_RANK[now] > max(_VALUES_RANK[was], _VALUES_RANK["close"]):
         yield f"values {now}, those of {row.baseline} {was}"

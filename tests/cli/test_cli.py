@@ -277,7 +277,7 @@ def test_compare_exits_3_where_it_cannot_compare_and_1_where_a_gate_fails(invoke
     assert invoke("compare", "good", "bad").exit_code == 0
     failed = invoke("compare", "good", "bad", "--fail-on", "syncs,values")
     assert failed.exit_code == 1
-    assert "failed: syncs: mine (bad) on packed-sft at lead 1 ms: 1 syncs a step, mine (good) has 0" in failed.stdout
+    assert "failed: syncs: mine (bad) on packed-sft at lead 1 ms: 1 sync a step, mine (good) has 0" in failed.stdout
 
 
 def test_in_a_pipe_the_first_sentence_is_one_line_and_no_line_ends_with_blanks(tmp_path):

@@ -215,7 +215,7 @@ def test_every_gate_of_several_says_what_it_found():
 def test_within_a_run_gates_hold_its_variants_against_the_baseline():
     found = alone(runs.modelled_run([1.0]), baseline="sync_free", fail_on=["syncs"])
     assert found.judgement.failures == (
-        "syncs: patched on padded-sft at lead 1 ms: 1 syncs a step, sync_free has 0",
+        "syncs: patched on padded-sft at lead 1 ms: 1 sync a step, sync_free has 0",
         "syncs: patched on packed-sft at lead 1 ms: 33 syncs a step, sync_free has 32",
     )
 
@@ -223,7 +223,7 @@ def test_within_a_run_gates_hold_its_variants_against_the_baseline():
 def test_what_a_gate_finds_alike_at_several_leads_is_said_once():
     found = alone(runs.modelled_run(), baseline="sync_free", fail_on=["syncs", "slower>0"])
     assert found.judgement.failures == (
-        "syncs: patched on padded-sft at leads 0, 1 and 10 ms: 1 syncs a step, sync_free has 0",
+        "syncs: patched on padded-sft at leads 0, 1 and 10 ms: 1 sync a step, sync_free has 0",
         "slower>0: patched on padded-sft at leads 0, 1 and 10 ms: slower than sync_free by 16.5 us a step (+0.2 %)",
         "syncs: patched on packed-sft at leads 0, 1 and 10 ms: 33 syncs a step, sync_free has 32",
         "slower>0: patched on packed-sft at leads 0, 1 and 10 ms: slower than sync_free by 16.5 us a step (+0.2 %)",

@@ -38,7 +38,7 @@ def test_the_verdict_is_the_summary_and_gates_say_what_they_found():
     )
     view = ComparisonView.of(comparison)
     assert view.verdict == summary(comparison)
-    assert view.failures == ("syncs: mine on packed-sft at lead 1 ms: 1 syncs a step, original has 0",)
+    assert view.failures == ("syncs: mine on packed-sft at lead 1 ms: 1 sync a step, original has 0",)
     assert view.undecided == ("values: mine on packed-sft at lead 1 ms: no values of original",)
 
 
