@@ -27,6 +27,7 @@ from mtp_bench.errors import InputError, did_you_mean
 from mtp_bench.results import Result, Run, Syncs, Time
 from mtp_bench.statistics import holm
 
+_VALUES_RANK = {"equal": 0, "close": 0, "differs": 1, "nan": 2}
 _WORST_VALUES = ("nan", "differs", "close", "equal")
 
 
@@ -120,6 +121,18 @@ class Row:
         """Whether the values of both sides are right: the worst status that one of its runs has."""
         base, cand = ([r.numerics.status if r.numerics else None for r in side] for side in self._sides)
         return _worst(base), _worst(cand)
+
+    @property
+    def syncs_change(self) -> int | None:
+        """Syncs a step more than in the baseline; None where one is not known."""
+        before, after = self.syncs
+        return None if before is None or after is None else after - before
+
+    @property
+    def values_change(self) -> int | None:
+        """Above 0 where values got worse, below 0 where better; ``equal`` is no better than ``close``."""
+        before, after = self.values
+        return None if before is None or after is None else _VALUES_RANK[after] - _VALUES_RANK[before]
 
     @property
     def _sides(self) -> tuple[tuple[Result, ...], tuple[Result, ...]]:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from mtp_bench.compare.comparison import Row
 
 NAMES = ("slower", "syncs", "values", "unclear")
-_VALUES_RANK = {"equal": 0, "close": 1, "differs": 2, "nan": 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +99,10 @@ def _fails(gate: Gate, row: Row) -> Iterator[str]:
     if gate.name == "unclear" and row.verdict == "unclear":
         yield row.reason
     before, after = row.syncs
-    if gate.name == "syncs" and before is not None and after is not None and after > before + gate.allowed:
+    if gate.name == "syncs" and (row.syncs_change or 0) > gate.allowed:
         yield f"{after} sync{'' if after == 1 else 's'} a step, {row.baseline} has {before}"
     was, now = row.values
-    if gate.name == "values" and was and now and _VALUES_RANK[now] > max(_VALUES_RANK[was], _VALUES_RANK["close"]):
+    if gate.name == "values" and (row.values_change or 0) > 0:
         yield f"values {now}, those of {row.baseline} {was}"
 
 

@@ -10,7 +10,6 @@ from mtp_bench.compare.comparison import Comparison, Row
 from mtp_bench.compare.verdicts import Verdict
 
 VERDICTS: tuple[Verdict, ...] = ("slower", "faster", "same", "unclear", "incomparable")
-_VALUES_RANK = {"equal": 0, "close": 0, "differs": 1, "nan": 2}
 
 
 def summary(comparison: Comparison) -> str:
@@ -32,8 +31,8 @@ def _sentences(comparison: Comparison) -> Iterator[str]:
     if len(rows) == 1:
         syncs, values = (_instead(*sides) for sides in (rows[0].syncs, rows[0].values))
     else:
-        syncs = _changes([_syncs_change(row) for row in rows], "more", "fewer")
-        values = _changes([_values_change(row) for row in rows], "worse", "better")
+        syncs = _changes([row.syncs_change for row in rows], "more", "fewer")
+        values = _changes([row.values_change for row in rows], "worse", "better")
     if syncs or values:
         yield f"Syncs a step: {syncs or 'not known'}; values: {values or 'not known'}."
 
@@ -158,13 +157,3 @@ def _changes(changes: Sequence[int | None], worse: str, better: str) -> str:
     )
     parts = [f"{word} in {count}" for word, count in numbers if count]
     return ", ".join(parts if any(known) else ["unchanged", *parts])
-
-
-def _syncs_change(row: Row) -> int | None:
-    before, after = row.syncs
-    return None if before is None or after is None else after - before
-
-
-def _values_change(row: Row) -> int | None:
-    before, after = row.values
-    return None if before is None or after is None else _VALUES_RANK[after] - _VALUES_RANK[before]

@@ -23,8 +23,6 @@ from mtp_bench.report.sites_view import SiteView, site_views
 from mtp_bench.report.words import environment_line, who_at
 from mtp_bench.results import Numerics, Result, Run
 
-_VALUES_RANK = {"equal": 0, "close": 0, "differs": 1, "nan": 2}
-
 
 @dataclass(frozen=True, slots=True)
 class CautionView:
@@ -186,10 +184,7 @@ class ComparisonView:
 
 def regressed(row: Row) -> bool:
     """Whether a reviewer must look at a row first: slower, more syncs, or worse values."""
-    (before, after), (was, now) = row.syncs, row.values
-    more = before is not None and after is not None and after > before
-    worse = was is not None and now is not None and _VALUES_RANK[now] > _VALUES_RANK[was]
-    return row.verdict == "slower" or more or worse
+    return row.verdict == "slower" or any((change or 0) > 0 for change in (row.syncs_change, row.values_change))
 
 
 def _has_results(row: Row) -> bool:
