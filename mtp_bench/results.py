@@ -55,6 +55,11 @@ class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=True, strict=True)
 
 
+def _of_jobs(description: str | None = None) -> Any:
+    """A field of scope ``job`` alone, left out of other runs' files."""
+    return Field(default=None, exclude_if=lambda value: value is None, description=description)
+
+
 class DeviceInfo(_Model):
     """Where it ran. ``driver`` and ``cuda`` are None where there are none."""
 
@@ -211,13 +216,14 @@ class Time(_Model):
     host_ns: list[Number | None]
     lead_ns: list[Number | None]
     device_idle_ns: list[Number | None] | None = None
+    loss_ns: list[Number | None] | None = _of_jobs("device time of one call of the loss, forward")
     sm_clock_mhz: list[int | None]
     throttled: list[bool]
     stop_reason: str = ""
 
     @model_validator(mode="after")
     def _one_length(self) -> Time:
-        for name in ("round", "host_ns", "lead_ns", "sm_clock_mhz", "throttled", "device_idle_ns"):
+        for name in ("round", "host_ns", "lead_ns", "sm_clock_mhz", "throttled", "device_idle_ns", "loss_ns"):
             values = getattr(self, name)
             if values is not None and len(values) != len(self.step_ns):
                 raise ValueError(f"{name} has {len(values)} entries and step_ns {len(self.step_ns)}")
@@ -234,12 +240,31 @@ class VariantInfo(_Model):
     note: str = ""
 
 
+class Gradients(_Model):
+    """Scope ``job``: a variant's gradients against those of the job's own loss, on one rank's first batch.
+
+    ``equal`` is bit for bit; ``close`` within ``bound``, the largest relative error that rounding explains. ``trained``
+    says whether the loss gives the output layer a gradient; ``compared_with`` whose gradients the others are.
+    """
+
+    status: Literal["equal", "close", "differs", "nan"]
+    compared_with: str
+    max_rel_err: Number | None
+    bound: Number
+    head_gradient: Literal["trained", "detached"] | None = None
+    detail: str = ""
+
+
 class Result(_Model):
-    """One variant on one workload at one lead."""
+    """One variant on one workload at one lead.
+
+    In scope ``job`` the lead is the job's own: ``lead_ms`` is 0 and ``time.lead_ns`` what was measured where the loss
+    begins. ``syncs`` are those of one call of the loss and its backward pass there, None on a rank without the loss.
+    """
 
     workload: str
     variant: str
-    scope: Literal["loss", "step"]
+    scope: Literal["loss", "step", "job"]
     harness: str
     lead_ms: Number
     device: str
@@ -247,6 +272,7 @@ class Result(_Model):
     error: str | None = None
     variant_info: VariantInfo = Field(default_factory=VariantInfo)
     numerics: Numerics | None = None
+    gradients: Gradients | None = _of_jobs()
     syncs: Syncs | None = None
     graph_capture: GraphCapture | None = None
     ops: int | None = None
@@ -255,14 +281,36 @@ class Result(_Model):
     warnings: list[str] = Field(default_factory=list)
 
 
+class Job(_Model):
+    """Scope ``job``: one rank of a training job that alternated between variants. Its ranks share the ``id``.
+
+    ``parallel`` has the rank's place in each dimension and its size, as in ``{"dp": (0, 2), "pp": (3, 4)}``. A window
+    is ``window`` iterations, its first dropped. ``windows_lost`` were disturbed, or could not be read without a wait.
+    ``ended`` is "" while the job runs, and for ever where it was killed.
+    """
+
+    id: str
+    rank: int = Field(ge=0)
+    world_size: int = Field(ge=1)
+    parallel: dict[str, tuple[int, int]] = Field(default_factory=dict)
+    has_loss: bool
+    steps: int
+    window: int
+    iterations: int = 0
+    windows: int = 0
+    windows_lost: int = 0
+    ended: str = ""
+
+
 class Run(_Model):
-    """Everything that one ``mtp-bench run`` found; every report can be made from it again."""
+    """Everything that one ``mtp-bench run``, or one rank of ``mtp_bench.ab``, found; reports are made from it."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
     created_at: str
     command: str
     seed: int
     environment: Environment
+    job: Job | None = _of_jobs()
     workloads: dict[str, dict[str, Any]]
     results: list[Result] = Field(default_factory=list)
 

@@ -109,7 +109,7 @@ def test_the_kinds_phases_and_states_that_scripts_rely_on():
     }  # fmt: skip
     assert values(Site, "phase") == {"forward", "backward", "finalize", "optimizer"}
     assert values(Result, "status") == {"ok", "failed", "skipped"}
-    assert values(Result, "scope") == {"loss", "step"}
+    assert values(Result, "scope") == {"loss", "step", "job"}
     assert values(Numerics, "status") == {"equal", "close", "differs", "nan"}
 
 
