@@ -41,16 +41,14 @@ class HostTime:
         self.not_before_ns = float("-inf")
         self.not_after_ns = float("inf")
 
-    def advance(self, device_ns: float) -> None:
-        """Go on to a mark ``device_ns`` later; earlier where it is negative."""
-        widened_ns = abs(device_ns) * DRIFT + RESOLUTION_NS
-        self.not_before_ns += device_ns - widened_ns
-        self.not_after_ns += device_ns + widened_ns
+    def follow(self, device_ns: float, not_before_ns: float, not_after_ns: float) -> None:
+        """Go on to a mark ``device_ns`` later (earlier where negative), of which so much is known by itself.
 
-    def observe(self, not_before_ns: float, not_after_ns: float) -> None:
-        """What is known of this mark itself. It alone counts where it contradicts the others: a clock was set."""
-        before_ns = max(self.not_before_ns, not_before_ns)
-        after_ns = min(self.not_after_ns, not_after_ns)
+        What is known of it alone counts where it contradicts what came before: a clock was set.
+        """
+        apart_ns = abs(device_ns) * DRIFT + RESOLUTION_NS
+        before_ns = max(self.not_before_ns + device_ns - apart_ns, not_before_ns)
+        after_ns = min(self.not_after_ns + device_ns + apart_ns, not_after_ns)
         if before_ns > after_ns:
             before_ns, after_ns = not_before_ns, not_after_ns
         self.not_before_ns, self.not_after_ns = before_ns, after_ns
@@ -123,8 +121,8 @@ class CudaMarks:
 
     def look(self) -> None:
         """Ask for the oldest, and for the next where it has passed."""
-        pending = self._pending
-        for _ in range(min(_LOOKS, len(pending))):
+        pending, looks = self._pending, _LOOKS
+        while pending and looks:
             mark = pending[0]
             asked_ns = time.perf_counter_ns()
             if not self._events[mark].query():  # type: ignore[no-untyped-call]
@@ -132,6 +130,7 @@ class CudaMarks:
                 return
             self._not_after_ns[mark] = time.perf_counter_ns()
             pending.popleft()
+            looks -= 1
 
     def forget(self, first: int, last: int) -> None:
         """Marks are forgotten in the order of their recording, so that these are the oldest."""

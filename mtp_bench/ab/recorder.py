@@ -76,8 +76,7 @@ class Recorder:
         assert window >= 2
         self.windows = 0
         self.windows_lost = 0
-        # One more than can be unread: the iteration read last is still there for the next one to be placed by.
-        self._slots = _WINDOWS_IN_FLIGHT * window + 1
+        self._slots = _WINDOWS_IN_FLIGHT * window
         self._device = device if device.index is not None else torch.device(device.type, torch.cuda.current_device())
         self._marks = marks_on(self._device, _MARKS * self._slots)
         self.modelled = self._marks.modelled
@@ -112,6 +111,7 @@ class Recorder:
 
     def begin_step(self) -> None:
         """An iteration begins; it ends the one before where nothing else did."""
+        # The iteration read last keeps its slot: the next one is placed by it.
         if self._begun - self._seen == self._slots - 1:
             self._give_up_oldest()
         slot = self._begun % self._slots
@@ -160,7 +160,6 @@ class Recorder:
     def drop_window(self) -> None:
         """The window of the iterations that begin now was disturbed: it counts as lost."""
         self._lose(self._number)
-        self._number = _NO_WINDOW
 
     def finish(self, at_most_s: float) -> None:
         """Read what the device passes within so many seconds, by looking now and then; the rest is lost."""
@@ -219,40 +218,40 @@ class Recorder:
         return self._seen < self._closed
 
     def _read_iteration(self, slot: int) -> None:
-        marks, passed = self._marks, self._passed
-        begin, entry, exit_, end = _MARKS * slot, _MARKS * slot + _ENTRY, _MARKS * slot + _EXIT, self._end_of[slot]
+        number = self._number_of[slot]
+        window = self._flight[number % _WINDOWS_IN_FLIGHT]
+        counts = window.number == number != _NO_WINDOW
+        begin = _MARKS * slot
+        end = self._end_of[slot]
         self._go_on_to(begin)
-        window = self._flight[self._number_of[slot] % _WINDOWS_IN_FLIGHT]
-        counts = window.number == self._number_of[slot] != _NO_WINDOW
-        step_ns = 0.0
-        if self._timed[slot]:
-            step_ns = self._go_on_to(entry)
-            if counts:
-                entered_ns = marks.host_ns(entry)
-                window.lead_least_ns[window.calls] = passed.not_before_ns - entered_ns
-                window.lead_most_ns[window.calls] = passed.not_after_ns - entered_ns
-            loss_ns = self._go_on_to(exit_)
-            step_ns += loss_ns
-            if counts:
-                window.loss_ns[window.calls] = loss_ns
-                window.calls += 1
+        step_ns = self._read_call(begin, window, counts) if self._timed[slot] else 0.0
         step_ns += self._go_on_to(end)
         if counts:
             window.step_ns += step_ns
-            window.host_ns += marks.host_ns(end) - marks.host_ns(begin)
+            window.host_ns += self._marks.host_ns(end) - self._marks.host_ns(begin)
             window.read += 1
             if window.read == window.kept:
                 self._keep(window)
 
+    def _read_call(self, begin: int, window: _Window, counts: bool) -> float:
+        """Read entry and exit of the loss. Returns the time from the iteration's begin to the exit."""
+        until_ns = self._go_on_to(begin + _ENTRY)
+        entered_ns = self._marks.host_ns(begin + _ENTRY)
+        lead_least_ns, lead_most_ns = self._passed.not_before_ns - entered_ns, self._passed.not_after_ns - entered_ns
+        loss_ns = self._go_on_to(begin + _EXIT)
+        if counts:
+            at = window.calls
+            window.lead_least_ns[at], window.lead_most_ns[at], window.loss_ns[at] = lead_least_ns, lead_most_ns, loss_ns
+            window.calls = at + 1
+        return until_ns + loss_ns
+
     def _go_on_to(self, mark: int) -> float:
         """Follow the device to its next mark. Returns how long it took, 0 where nothing came before."""
-        if mark == self._last_read:
+        last = self._last_read
+        if mark == last:
             return 0.0
-        elapsed_ns = 0.0
-        if self._last_read >= 0:
-            elapsed_ns = self._marks.elapsed_ns(self._last_read, mark)
-            self._passed.advance(elapsed_ns)
-        self._passed.observe(*self._marks.bounds_ns(mark))
+        elapsed_ns = self._marks.elapsed_ns(last, mark) if last >= 0 else 0.0
+        self._passed.follow(elapsed_ns, *self._marks.bounds_ns(mark))
         self._last_read = mark
         return elapsed_ns
 
