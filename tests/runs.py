@@ -240,7 +240,7 @@ def job_run(results: Sequence[Result], rank: int = 0, world_size: int = 1, **cha
 
 
 def job_runs(ranks: int = 4, windows: int = 20, slow_rank: int = 1, label_us: float = -200.0, **changes: Any):
-    """The ranks of a job, each with its label: ``boundary_roll`` costs ``label_us``, and ``slow_rank`` is 50 us behind."""
+    """The ranks of a job with their labels: ``boundary_roll`` costs ``label_us``, and ``slow_rank`` is 50 us behind."""
     drift = [10_000.0 + 10 * (window % 5) for window in range(windows)]
     return [
         (

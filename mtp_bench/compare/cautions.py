@@ -48,7 +48,7 @@ ADVICE: Mapping[Kind, str] = {
     Kind.PROFILED: "a profiler slows the host: measure without it",
     Kind.VERSIONS_DIFFER: "the difference is that of all of these together: change one at a time",
     Kind.REFUSED: "the job ran on with its own loss, and no variant was measured: the reason says what to change",
-    Kind.RANKS_MISSING: "the slowest rank may be among them: put every rank's folder beside the others",
+    Kind.RANKS_MISSING: "the slowest rank may be among them: compare the folder that holds those of all ranks",
     Kind.NOT_ENDED: "the job runs still, or was killed: what was written until then counts; read it again later where "
     "the job runs",
     Kind.WINDOWS_LOST: "they were disturbed, or the device was too far behind to read them without a wait: give "

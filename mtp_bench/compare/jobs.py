@@ -86,8 +86,8 @@ def slowest(results: Sequence[Result]) -> Result:
 
 
 def in_words(rank: Rank, ranks: int) -> str:
-    """``rank 3``, ``slowest of 4 ranks``; "" where there is one rank, or no job."""
-    if rank is None or ranks < 2:
+    """``rank 3``, ``slowest of 4 ranks``; "" where the job has one rank, or there is no job: then ``ranks`` is 0."""
+    if rank is None or not ranks:
         return ""
     return f"slowest of {ranks:,} ranks" if rank == SLOWEST else f"rank {rank}"
 

@@ -33,9 +33,9 @@ Wanted = Callable[[Where, Which], bool]
 class Pair:
     """A candidate and its baseline, each a name and its results, one a run or job; ``obstacle``: why none are compared.
 
-    ``rank`` is one of ``ranks`` of a job; a job's lead is its own, and ``lead_ms`` None. What one of two sides lacks
-    altogether is one pair without a lead and without results: a variant, or, named as the sides are, the whole workload
-    or leads of it.
+    ``rank`` is one of ``ranks`` that are there of a job with several, which are 0 else; a job's lead is its own, and
+    ``lead_ms`` None. What one of two sides lacks altogether is one pair without a lead and without results: a variant,
+    or, named as the sides are, the whole workload or leads of it.
     """
 
     workload: str
@@ -72,6 +72,11 @@ class Side:
     def wanted(self, where: Where, wanted: Wanted) -> dict[Which, Mapping[int, One]]:
         """What there is of a workload and scope, as far as it is wanted."""
         return {which: found for which, found in self.results.get(where, {}).items() if wanted(where, which)}
+
+    @property
+    def of_one_rank(self) -> bool:
+        """Whether its jobs have one rank each."""
+        return all(run.job is None or run.job.world_size == 1 for _, run in self.runs)
 
     def ranks(self, where: Where) -> set[int]:
         """The ranks that have results."""
@@ -214,7 +219,7 @@ def _within(side: Side, where: Where, base_name: str, which: Which) -> Pair:
         variant=which.variant,
         obstacle=why,
         rank=which.rank,
-        ranks=len(side.ranks(where)),
+        ranks=_ranks(where, side),
     )
 
 
@@ -229,8 +234,15 @@ def _between(first: Side, other: Side, where: Where, which: Which) -> Pair:
         variant=which.variant,
         obstacle=obstacle(where[0], base, cand) if base and cand else "",
         rank=which.rank,
-        ranks=len(first.ranks(where) | other.ranks(where)),
+        ranks=_ranks(where, first, other),
     )
+
+
+def _ranks(where: Where, *sides: Side) -> int:
+    """How many ranks of a job with several are there."""
+    if all(side.of_one_rank for side in sides):
+        return 0
+    return len({rank for side in sides for rank in side.ranks(where)})
 
 
 def _flat(environment: Environment) -> dict[str, Any]:

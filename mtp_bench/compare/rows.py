@@ -71,7 +71,7 @@ class Row:
 
     @property
     def rank_in_words(self) -> str:
-        """``rank 3``, ``slowest of 4 ranks``; "" where there is one rank, or no job."""
+        """``rank 3``, ``slowest of 4 ranks``; "" where the job has one rank, or there is no job."""
         return in_words(self.rank, self.ranks)
 
     @property

@@ -37,6 +37,8 @@ def _sentences(comparison: Comparison) -> Iterator[str]:
     yield from _other_ranks(comparison)
     if len(rows) == 1:
         syncs, values = (_instead(*sides) for sides in (rows[0].syncs, rows[0].values))
+        if rows[0].of_job and values == "unchanged":  # from the baseline's, which says nothing of the job's own loss's
+            values = f"{rows[0].values[1]}"
     else:
         syncs = _changes([row.syncs_change for row in rows], "more", "fewer")
         values = _changes([row.values_change for row in rows], "worse", "better")
