@@ -99,8 +99,9 @@ def ranks_in_words(ranks: Iterable[int]) -> str:
     for _, run in itertools.groupby(enumerate(ordered), lambda item: item[1] - item[0]):
         found = [rank for _, rank in run]
         ranges += [(rank, rank) for rank in found] if len(found) < 3 else [(found[0], found[-1])]
-    shown = [str(low) if low == high else f"{low} to {high}" for low, high in ranges[:_SHOWN]]
-    more = len(ordered) - sum(high - low + 1 for low, high in ranges[:_SHOWN])
+    named = ranges if len(ranges) == _SHOWN + 1 else ranges[:_SHOWN]
+    shown = [str(low) if low == high else f"{low} to {high}" for low, high in named]
+    more = len(ordered) - sum(high - low + 1 for low, high in named)
     *before, last = [*shown, *([f"{more:,} more"] if more else [])]
     return f"rank{'' if len(ordered) == 1 else 's'} {', '.join(before)}{' and ' if before else ''}{last}"
 

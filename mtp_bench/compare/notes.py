@@ -68,9 +68,9 @@ def _gaps(side: Side, wanted: Wanted) -> Iterator[str]:
     lacking: dict[tuple[int, ...], list[str]] = {}
     for where in side.results:
         found = side.wanted(where, wanted)
-        if len(side.ranks(where)) > 1:  # what single ranks lack is not for here
+        if len(side.ranks[where]) > 1:  # what single ranks lack is not for here
             found = {which: runs for which, runs in found.items() if which.rank == SLOWEST}
-        of_jobs = bool(side.ranks(where))
+        of_jobs = bool(side.ranks[where])
         every = [index for index, replicate in enumerate(side.replicates) if replicate.of_job == of_jobs]
         there = sorted({index for runs in found.values() for index in runs})
         absent = tuple(index for index in every if index not in there)

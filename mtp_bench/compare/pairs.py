@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from mtp_bench.compare.jobs import SLOWEST, Rank, Replicate, replicates
@@ -73,14 +74,18 @@ class Side:
         """What there is of a workload and scope, as far as it is wanted."""
         return {which: found for which, found in self.results.get(where, {}).items() if wanted(where, which)}
 
-    @property
+    @cached_property
     def of_one_rank(self) -> bool:
         """Whether its jobs have one rank each."""
         return all(run.job is None or run.job.world_size == 1 for _, run in self.runs)
 
-    def ranks(self, where: Where) -> set[int]:
-        """The ranks that have results."""
-        return {which.rank for which in self.results.get(where, {}) if isinstance(which.rank, int)}
+    @cached_property
+    def ranks(self) -> Mapping[Where, frozenset[int]]:
+        """The ranks of jobs that have results."""
+        return {
+            where: frozenset(which.rank for which in found if isinstance(which.rank, int))
+            for where, found in self.results.items()
+        }
 
 
 def sides_of(sides: Sequence[tuple[str, Sequence[tuple[str, Run]]]]) -> list[Side]:
@@ -242,7 +247,7 @@ def _ranks(where: Where, *sides: Side) -> int:
     """How many ranks of a job with several are there."""
     if all(side.of_one_rank for side in sides):
         return 0
-    return len({rank for side in sides for rank in side.ranks(where)})
+    return len(frozenset().union(*(side.ranks.get(where, frozenset()) for side in sides)))
 
 
 def _flat(environment: Environment) -> dict[str, Any]:

@@ -20,11 +20,13 @@ from mtp_bench.report.words import (
     probability,
     signed_microseconds,
     significant,
+    whole_microseconds,
 )
 from mtp_bench.results import Result
 
-SYNCS_OF_LOSS = "syncs a call\nof the loss,\nforward and\nbackward"
-_WHO = ("candidate", "rank", "verdict")
+SYNCS_OF_LOSS = "syncs a\nloss call,\nforward and\nbackward"
+RANK = "rank"
+_WHO = ("candidate", RANK, "verdict")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ def decision(rows: Sequence[Row]) -> list[Column]:
     differences = [_difference(row) + (" modelled" if mixed and row.modelled else "") for row in rows]
     return _known(
         Column("candidate", tuple(row.candidate for row in rows), number=False),
-        Column("rank", tuple(map(_rank, rows)), number=False),
+        Column(RANK, tuple(map(_rank, rows)), number=False),
         Column("verdict", tuple(row.verdict for row in rows), number=False),
         Column(f"difference\n{unit}", tuple(differences)),
         Column("98 % interval\nof difference", tuple((interval(f) if f else "") or NONE for f in found)),
@@ -68,8 +70,8 @@ def evidence(rows: Sequence[Row]) -> list[Column]:
     steps = [_steps(row) + (" modelled" if mixed and row.modelled else "") for row in rows]
     columns = _known(
         Column(f"step,\n{unit}", tuple(steps)),
-        Column(f"lead at entry,\n{unit}", tuple(known_change(row.entry_lead_ns, microseconds) for row in rows)),
-        Column(f"loss,\n{unit}", tuple(known_change(row.loss_ns, microseconds) for row in rows)),
+        Column(f"lead at entry,\n{unit}", tuple(known_change(row.entry_lead_ns, whole_microseconds) for row in rows)),
+        Column(f"loss,\n{unit}", tuple(known_change(row.loss_ns, whole_microseconds) for row in rows)),
         Column("windows", tuple(windows(row) for row in rows)),
         Column("p", tuple(NONE if row.of_job else probability(row.p) for row in rows)),
         Column("p, Holm", tuple(NONE if row.of_job else probability(row.p_holm) for row in rows)),
@@ -78,7 +80,7 @@ def evidence(rows: Sequence[Row]) -> list[Column]:
     )
     names = (
         Column("candidate", tuple(row.candidate for row in rows), number=False),
-        Column("rank", tuple(map(_rank, rows)), number=False),
+        Column(RANK, tuple(map(_rank, rows)), number=False),
     )
     return [*_known(*names), *columns] if columns else []
 

@@ -28,7 +28,7 @@ from mtp_bench.report.layout import (
     styled,
 )
 from mtp_bench.report.sites_view import SiteView
-from mtp_bench.report.words import FROM_PYTHON, NONE
+from mtp_bench.report.words import FROM_PYTHON, NONE, of_rank
 
 
 def parts(view: ComparisonView) -> Iterator[RenderableType]:
@@ -76,10 +76,15 @@ def _table(table: TableView) -> RenderableType:
     decision, evidence = columns.decision(table.rows), columns.evidence(table.rows)
     names = {column.title for column in decision}
     wide = TableOrBlocks(table_of([*decision, *(column for column in evidence if column.title not in names)]))
-    narrow = [table_of(stacked(decision))]
-    if evidence:
-        narrow.append(table_of(evidence))
+    narrow = [table_of(_ranks_by_name(table, found)) for found in (stacked(decision), evidence) if found]
     return OneOrSeveral(wide, [TableOrBlocks(found) for found in narrow])
+
+
+def _ranks_by_name(table: TableView, found: Sequence[Column]) -> list[Column]:
+    """The columns with ranks beside the names, not in a column of their own."""
+    names, *others = found
+    by_name = Column(names.title, tuple(of_rank(row.candidate, row) for row in table.rows), number=False)
+    return [by_name, *(column for column in others if column.title != columns.RANK)]
 
 
 def one_or_two_tables(found: Sequence[Column]) -> RenderableType:

@@ -12,7 +12,7 @@ from mtp_bench.compare.verdicts import median_ns
 from mtp_bench.report.columns import SYNCS_OF_LOSS, Column
 from mtp_bench.report.comparison_view import ComparisonView
 from mtp_bench.report.job_view import LEGEND
-from mtp_bench.report.words import NONE, interval, microseconds, percent, signed_microseconds
+from mtp_bench.report.words import NONE, interval, microseconds, percent, signed_microseconds, whole_microseconds
 from mtp_bench.results import Result, Run
 
 
@@ -77,4 +77,4 @@ def _gradients(result: Result) -> str:
 
 def _median(values: Sequence[float | None] | None) -> str:
     known = [value for value in values or () if value is not None]
-    return microseconds(statistics.median(known)) if known else NONE
+    return whole_microseconds(statistics.median(known)) if known else NONE
