@@ -23,10 +23,12 @@ class Boundaries:
         self._begun = False
         self._reduced = False
         self._by_hand = False
+        self._attached = False
         self._patches = Patches()
 
     def attach(self, chunk: Any, optimizer: Any) -> None:
         """Watch a DDP chunk (None where the model has none) and an optimizer (None where none was given)."""
+        self._attached = True
         if chunk is not None:
             self._patches.wrap(chunk, "zero_grad_buffer", self._before(self._zeroed))
             self._patches.wrap(chunk, "finish_grad_sync", self._before(self._finished))
@@ -35,7 +37,8 @@ class Boundaries:
 
     def detach(self) -> None:
         """Leave the chunk and the optimizer as they were."""
-        self._patches.undo()
+        self._attached = False
+        self._patches.withdraw()
 
     def step(self) -> None:
         """The user says that an iteration begins; from then on nothing else does."""
@@ -49,7 +52,7 @@ class Boundaries:
         return self._begun and self._reduced
 
     def _zeroed(self) -> None:
-        if not self._by_hand:
+        if self._attached and not self._by_hand:
             self._start()
 
     def _start(self) -> None:
@@ -73,7 +76,7 @@ class Boundaries:
     def _after_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def step(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
-            if self.complete:
+            if self._attached and self.complete:
                 self._begun = False
                 self._end()
             return result

@@ -66,6 +66,11 @@ class _Call:
 
 def check(placement: Placement, variants: Sequence[Variant], arguments: dict[str, Any], device: JobDevice) -> Findings:
     """Run the job's own loss and then every variant, forward and backward, on copies of ``arguments``."""
+    if _is_without_values(arguments["hidden_states"]):
+        raise InputError(
+            "gradients cannot be compared: tensors of more than 2**20 elements hold no values on the simulated device; "
+            "use a smaller model or batch"
+        )
     inputs = _Inputs(arguments, device)
     own = inputs.run(placement.own)
     head_trained = own.head == "trained"
@@ -209,6 +214,14 @@ def _watched(output_layer: torch.nn.Module) -> Iterator[list[bool]]:
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def _is_without_values(tensor: Tensor) -> bool:
+    if tensor.device.type != "sim":
+        return False
+    from mtp_bench.devices.sim import is_shape_only
+
+    return is_shape_only(tensor)
 
 
 def _relative_error(own: Tensor, gradient: Tensor) -> float:

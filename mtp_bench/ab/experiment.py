@@ -16,6 +16,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import torch
+
 from mtp_bench.ab import folders
 from mtp_bench.ab.agreement import Agreement, Launch
 from mtp_bench.ab.boundaries import Boundaries
@@ -73,7 +75,8 @@ class Experiment:
         self._not_checked = "its first iteration called the MTP loss with no labels, no gradients or not at all"
         self._recorder: Recorder | None = None
         self._writer: Writer | None = None
-        self._ended_elsewhere = ""
+        self._ending = ""  # why it ends at the next boundary
+        self._told = ""  # what another rank that has ended early says
         self._undo = ExitStack()
         self._closing: threading.Thread | None = None
         self._pid = os.getpid()
@@ -111,6 +114,9 @@ class Experiment:
         """An iteration begins, or the one that has begun begins again."""
         try:
             recorder = self._recorder
+            if self._ending or self._told:
+                self._fail(self._ending or self._told)
+                return
             if again:
                 if recorder is not None:
                     recorder.cancel_step()
@@ -188,8 +194,6 @@ class Experiment:
         if self._window == self._schedule.windows:
             recorder.end_step()
             self._end("done")
-        elif self._ended_elsewhere:
-            self._fail(self._ended_elsewhere)
         else:
             number = self._schedule.variant(self._window)
             recorder.begin_window(self._window, number, self._schedule.round(self._window))
@@ -202,6 +206,9 @@ class Experiment:
         """The loss of a window."""
 
         def loss(**arguments: Any) -> Tensor:
+            if torch.cuda.is_current_stream_capturing():  # events must be left alone until the capture is over
+                self._ending = in_graph_or_compiled() or ""
+                return own(**arguments)
             recorder.enter_loss()
             try:
                 result = variant(**_complete(arguments))
@@ -226,6 +233,8 @@ class Experiment:
                     self._placement, self._subject.variants, _complete(arguments), self._subject.device
                 )
                 self._progress.findings = self._findings.variants
+            except InputError as error:
+                self._not_checked = str(error)
             except Exception as error:
                 self._not_checked = f"gradients could not be compared: {type(error).__name__}: {error}"
         return self._placement.own(**arguments)
@@ -234,7 +243,7 @@ class Experiment:
         """On the writer's thread."""
         assert self._recorder is not None
         self._recorder.sample_clock()
-        self._ended_elsewhere = self._ended_elsewhere or self._agreement.told()
+        self._told = self._told or self._agreement.told()
 
     def _refuse(self, reason: str) -> None:
         self.refusal = self._progress.error = reason
@@ -259,7 +268,10 @@ class Experiment:
                 self._recorder.end_step()
                 how = "done" if how == "stopped" and self._is_last_iteration() else how
         progress.ended = how
-        self._undo.close()
+        try:
+            self._undo.close()
+        except Exception as error:
+            _warn(f"not all is as it was before: {type(error).__name__}: {error}")
         self._placement = None
         if at_exit:  # when no thread can be started any more
             self._close()
@@ -268,7 +280,7 @@ class Experiment:
             self._closing.start()
 
     def _close(self) -> None:
-        if self._progress.ended.startswith("failed"):
+        if self._progress.ended.startswith("failed") and not self._told:
             with suppress(Exception):  # the store may have gone with rank 0
                 self._agreement.tell(self.refusal)
         if self._recorder is not None and self._writer is not None:

@@ -140,9 +140,11 @@ def _result(subject: Subject, progress: Progress, number: int, recorder: Recorde
     variant = subject.variants[number]
     finding = progress.findings[number] if progress.findings else None
     time = recorder.times(number) if recorder is not None else None
-    error = (finding.error if finding is not None else "") or progress.error
-    if not error and time is None and progress.ended:
-        error = "no window of it was measured"
+    error = ""
+    if time is None:
+        error = (finding.error if finding is not None else "") or progress.error
+        if not error and progress.ended:
+            error = "no window of it was measured"
     return Result(
         workload=subject.name,
         variant=variant.name,
@@ -150,10 +152,11 @@ def _result(subject: Subject, progress: Progress, number: int, recorder: Recorde
         harness="job",
         lead_ms=0.0,
         device=subject.device.spec,
-        status="failed" if error and time is None else "ok",
+        status="failed" if error else "ok",
         error=error or None,
         variant_info=VariantInfo(version=variant.version, path=variant.path, note=variant.note),
         gradients=finding.gradients if finding is not None else None,
         syncs=finding.syncs if finding is not None else None,
         time=time,
+        warnings=[progress.error] if progress.error and time is not None else [],
     )

@@ -30,7 +30,7 @@ _VERL_LOSS = "_process_mtp_loss"  # verl's name for megatron-core's function in 
 
 
 class Placement:
-    """The place of one model's MTP loss. InputError where it cannot be replaced.
+    """The place of one model's MTP loss, where what replaces it can change at any time. InputError where none can.
 
     ``loss`` runs there while it is set, in calls that train: with labels, with gradients and in training mode. All
     other calls, and all calls of other models, run what was there: ``own`` is that, with the same arguments.
@@ -41,6 +41,7 @@ class Placement:
         self._model = model
         self._patches = Patches()
         self._rolls: Patches | None = None
+        self._roll: Callable[..., Any] | None = None
         self._rolling = False  # the loss or a roll of the variant runs: what it calls is Megatron's
         reason = obstacle(model)
         if reason:
@@ -71,17 +72,18 @@ class Placement:
         """Leave the model and Megatron as they were."""
         self.loss = None
         self.set_roll(None)
-        self._patches.undo()
+        self._patches.withdraw()
 
     def set_roll(self, roll: Callable[..., Any] | None) -> None:
         """Let ``roll`` stand in for the MTP block's ``roll_tensor`` where sequences are packed; None undoes that."""
         if self._rolls is not None:
-            self._rolls.undo()
+            self._rolls.withdraw()
             self._rolls = None
+        self._roll = roll
         if roll is not None:
             self._rolls = Patches()
             for module in _rolling_modules(self._model):
-                self._rolls.wrap(module, "roll_tensor", partial(self._packed_rolls, roll))
+                self._rolls.wrap(module, "roll_tensor", self._packed_rolls)
 
     def _dispatch(self, *args: Any, **arguments: Any) -> Tensor:
         """Stand in for ``process_mtp_loss``."""
@@ -103,7 +105,7 @@ class Placement:
             bound = inspect.signature(self._postprocess).bind(model, *args, **arguments).arguments
             arguments = {name: value for name, value in bound.items() if value is not model}
         result: Tensor
-        if loss is None or arguments["labels"] is None or not model.training or not torch.is_grad_enabled():
+        if loss is None or arguments.get("labels") is None or not model.training or not torch.is_grad_enabled():
             result = self._postprocess(model, **arguments)
             return result
         mtp_loss = partial(self._run, loss, **self._loss_arguments(arguments))
@@ -138,12 +140,13 @@ class Placement:
         finally:
             self._rolling = False
 
-    def _packed_rolls(self, roll: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    def _packed_rolls(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def roll_tensor(tensor: Any, *args: Any, packed_seq_params: Any = None, **options: Any) -> Any:
             if packed_seq_params is None:
                 return original(tensor, *args, **options)
+            roll = self._roll
             # A fill value is an option that verl passes to newer rolls; those of the variants have 0.
-            if self._rolling or args or "fill_value" in options:
+            if roll is None or self._rolling or args or "fill_value" in options:
                 return original(tensor, *args, packed_seq_params=packed_seq_params, **options)
             self._rolling = True
             try:

@@ -54,15 +54,22 @@ def test_a_round_that_does_not_fit_is_not_begun():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"steps": 29}, "steps=29: a window of 10 iterations of each of 3 variants takes 30 iterations; use more steps or a smaller window"),
+        (
+            {"steps": 29},
+            "steps=29: a window of 10 iterations of each of 3 variants takes 30 iterations; use more steps or a "
+            "smaller window",
+        ),
         ({"steps": 0}, "steps=0: expected a whole number of iterations, 1 or more"),
         ({"steps": 1e3}, "steps=1000.0: expected a whole number of iterations, 1 or more"),
         ({"steps": True}, "steps=True: expected a whole number of iterations, 1 or more"),
         ({"window": 1}, "window=1: expected a whole number of iterations, 2 or more"),
         ({"seed": "a"}, "seed='a': expected a whole number"),
-        ({"steps": 200_000, "window": 10}, "window=10: 200000 steps are 20000 windows, and 10000 can be kept; use window=20"),
+        (
+            {"steps": 200_000, "window": 10},
+            "window=10: 200000 steps are 20000 windows, and 10000 can be kept; use window=20",
+        ),
     ],
-)  # fmt: skip
+)
 def test_numbers_that_cannot_be(changes, message):
     with pytest.raises(InputError) as error:
         Schedule.of(**{**THREE, **changes})
