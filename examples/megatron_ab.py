@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import partial
 from importlib.util import find_spec
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -264,7 +265,7 @@ def share_of_this_rank(bounds: list[int]) -> torch.Tensor:
     positions = torch.arange(bounds[-1])
     chunks = [
         chunk
-        for start, end in zip(bounds, bounds[1:], strict=False)
+        for start, end in pairwise(bounds)
         for number, chunk in enumerate(positions[start:end].chunk(2 * ranks))
         if number in (rank, 2 * ranks - 1 - rank)
     ]
