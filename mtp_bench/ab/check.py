@@ -155,14 +155,15 @@ class _Inputs:
         cu_seqlens: Tensor | None = getattr(packed, "cu_seqlens_q", None)
         bounds = None if cu_seqlens is None else cu_seqlens.clone()
         hidden_states = copies["hidden_states"].requires_grad_()
-        with untouched(self._arguments) as tracker, _watched(self._arguments["output_layer"]) as trained:
+        with untouched(self._arguments) as left, _watched(self._arguments["output_layer"]) as trained:
             with torch.enable_grad(), self._device.record_syncs() as syncs:
                 with ranges.open_range("forward"), ranges.open_range("mtp_loss"), depth_ranges(self.chunks - 1):
                     result = loss(**{**self._arguments, **copies})
                 with ranges.open_range("backward"):
                     (gradient,) = torch.autograd.grad(result, hidden_states, self._upstream)
-            acceptance = "correct_values" in tracker
-        changed = [name for name, copy in copies.items() if not torch.equal(copy, given[name])]
+            acceptance = "correct_values" in left.tracker
+            changed = left.changed()
+        changed += [name for name, copy in copies.items() if not torch.equal(copy, given[name])]
         if cu_seqlens is not None and bounds is not None and not torch.equal(bounds, cu_seqlens):
             cu_seqlens.copy_(bounds)
             changed.append("cu_seqlens_q")

@@ -13,17 +13,36 @@ import torch
 _DEFERRED = ("embedding_activation_buffer", "grad_output_buffer")
 
 
+class Left:
+    """What a loss has left until now: in the ``tracker``, which was empty, and where it should not have written."""
+
+    def __init__(self, tracker: dict[str, Any], config: Any) -> None:
+        self.tracker = tracker
+        self._config, self.settings, self.scale = config, dict(vars(config)), _loss_scaler().main_loss_backward_scale
+
+    def changed(self) -> list[str]:
+        """Names of settings that all that comes after would see."""
+        scale_is_another = _loss_scaler().main_loss_backward_scale is not self.scale
+        return ["config"] * (vars(self._config) != self.settings) + ["loss scale"] * scale_is_another
+
+    def put_back(self) -> None:
+        """Set them as they were."""
+        vars(self._config).clear()
+        vars(self._config).update(self.settings)
+        _loss_scaler().main_loss_backward_scale = self.scale
+
+
 @contextmanager
-def untouched(arguments: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def untouched(arguments: dict[str, Any]) -> Iterator[Left]:
     """Put back random states, MTP tracker, loss scale, the config and deferred work of the output layer.
 
-    ``arguments`` are those of ``process_mtp_loss``. Yields the tracker, empty at the beginning.
+    ``arguments`` are those of ``process_mtp_loss``.
     """
-    from megatron.core.transformer.multi_token_prediction import MTPLossAutoScaler, MTPLossLoggingHelper
+    from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
 
     tracker = MTPLossLoggingHelper.tracker  # the same dict throughout, since others may hold it
-    logged, scale = dict(tracker), MTPLossAutoScaler.main_loss_backward_scale
-    config, settings = arguments["config"], dict(vars(arguments["config"]))
+    logged = dict(tracker)
+    left = Left(tracker, arguments["config"])
     deferred = [
         (buffer, len(buffer))
         for name in _DEFERRED
@@ -32,17 +51,21 @@ def untouched(arguments: dict[str, Any]) -> Iterator[dict[str, Any]]:
     states = _RandomStates()
     tracker.clear()
     try:
-        yield tracker
+        yield left
     finally:
         states.put_back()
         for buffer, length in deferred:
             del buffer[length:]
-        vars(config).clear()
-        vars(config).update(settings)
-        MTPLossAutoScaler.main_loss_backward_scale = scale
+        left.put_back()
         MTPLossLoggingHelper.tracker = tracker
         tracker.clear()
         tracker.update(logged)
+
+
+def _loss_scaler() -> Any:
+    from megatron.core.transformer.multi_token_prediction import MTPLossAutoScaler
+
+    return MTPLossAutoScaler
 
 
 class _RandomStates:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.distributed.finalize_model_grads import finalize_model_grads
+from megatron.core.models.gpt import gpt_model
 from megatron.core.pipeline_parallel.schedules import get_forward_backward_func
+from megatron.core.transformer import multi_token_prediction
 
 from mtp_bench import megatron
 from mtp_bench.devices import resolve
@@ -102,6 +104,11 @@ def attributes(*owners: Any) -> list[dict[str, Any]]:
     return [{name: id(value) for name, value in vars(owner).items()} for owner in owners]
 
 
-def variants_of(run: Any) -> Sequence[str]:
-    """The variants that have times."""
-    return [result.variant for result in run.results if result.time is not None]
+def of_megatron() -> dict[str, int]:
+    """What ``ab`` may replace in Megatron's modules, by identity."""
+    return {
+        "process_mtp_loss": id(getattr(gpt_model, "process_mtp_loss", None)),
+        "roll_tensor": id(multi_token_prediction.roll_tensor),
+        "apply": id(vars(multi_token_prediction.MTPLossAutoScaler).get("apply")),
+        "tracker": id(multi_token_prediction.MTPLossLoggingHelper.tracker),
+    }
