@@ -37,11 +37,11 @@ def _sentences(comparison: Comparison) -> Iterator[str]:
     yield from _other_ranks(comparison)
     if len(rows) == 1:
         syncs, values = (_instead(*sides) for sides in (rows[0].syncs, rows[0].values))
-        if rows[0].of_job and values == "unchanged":  # from the baseline's, which says nothing of the job's own loss's
-            values = f"{rows[0].values[1]}"
     else:
         syncs = _changes([row.syncs_change for row in rows], "more", "fewer")
         values = _changes([row.values_change for row in rows], "worse", "better")
+    if all(row.of_job for row in rows):
+        values = _statuses(rows)
     if syncs or values:
         per, judged = _quantities(rows)
         yield f"Syncs {per}: {syncs or 'not known'}; {judged}: {values or 'not known'}."
@@ -62,6 +62,12 @@ def _other_ranks(comparison: Comparison) -> Iterator[str]:
         ]
         if told:
             yield f"{row.candidate}: {', '.join(told)}."
+
+
+def _statuses(rows: Sequence[Row]) -> str:
+    """``equal``, ``equal in 2, close in 1``: gradients of candidates against those of the job's own loss."""
+    counts = Counter(row.values[1] or "not known" for row in rows)
+    return ", ".join(status if len(counts) == 1 else f"{status} in {count}" for status, count in counts.items())
 
 
 def _quantities(rows: Sequence[Row]) -> tuple[str, str]:

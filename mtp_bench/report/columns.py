@@ -70,7 +70,7 @@ def evidence(rows: Sequence[Row]) -> list[Column]:
     steps = [_steps(row) + (" modelled" if mixed and row.modelled else "") for row in rows]
     columns = _known(
         Column(f"step,\n{unit}", tuple(steps)),
-        Column(f"lead at entry,\n{unit}", tuple(known_change(row.entry_lead_ns, whole_microseconds) for row in rows)),
+        Column(f"lead at\nentry,\n{unit}", tuple(known_change(row.entry_lead_ns, whole_microseconds) for row in rows)),
         Column(f"loss,\n{unit}", tuple(known_change(row.loss_ns, whole_microseconds) for row in rows)),
         Column("windows", tuple(windows(row) for row in rows)),
         Column("p", tuple(NONE if row.of_job else probability(row.p) for row in rows)),

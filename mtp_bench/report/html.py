@@ -53,14 +53,17 @@ def comparison_report(comparison: Comparison) -> str:
 
 def run_report(run: Run) -> str:
     """The report of a run: what it is made for, then the comparison of its variants."""
-    workloads: dict[str, Any] = {"workloads": workload_views(run)} if run.job is None else {"rank": job_run_view(run)}
+    of_variants: dict[str, Any]
+    if run.job is None:
+        of_variants = {"headline": headline(run), "workloads": workload_views(run)}
+    else:
+        of_variants = {"headline": "", "rank": job_run_view(run)}  # the verdict is all there is to say
     comparison = compare([("this run", [("this run", run)])])
     return _page(
         comparison,
         title=f"mtp-bench run: {', '.join(run.workloads)}",
         first_line=words.first_line(run),
-        headline=headline(run),
-        **workloads,
+        **of_variants,
         run_sites=site_views(run),
     )
 

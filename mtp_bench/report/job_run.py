@@ -62,7 +62,7 @@ def _variants(
         Column(f"difference\n{unit}", tuple(told)),
         Column("98 % interval\nof difference", tuple((interval(f) if f else "") or NONE for f in differences)),
         Column("%", tuple(percent(found) if found else NONE for found in differences)),
-        Column(f"lead at entry,\n{unit}", tuple(_median(r.time.lead_ns if r.time else None) for r in results)),
+        Column(f"lead at\nentry,\n{unit}", tuple(_median(r.time.lead_ns if r.time else None) for r in results)),
         Column(f"loss,\n{unit}", tuple(_median(r.time.loss_ns if r.time else None) for r in results)),
         Column("windows", tuple(f"{len(result.time.step_ns):,}" if result.time else NONE for result in results)),
     ]

@@ -240,7 +240,7 @@ class TestWhatIsSaid:
         three = [*pair(STEADY, shifted(-100)), job_result("other", *STEADY)]
         assert summary(job(three, three)) == (
             "2 comparisons with original: 1 faster, 1 same; faster: mine on the slowest of 2 ranks of job by "
-            "100.0 us [100.0, 100.0] a step (-10.0 %). Syncs a call of the loss: unchanged; gradients: unchanged."
+            "100.0 us [100.0, 100.0] a step (-10.0 %). Syncs a call of the loss: unchanged; gradients: equal."
         )
 
     @pytest.mark.parametrize(("lead_us", "said"), [(0.0, True), (50.0, True), (51.0, False), (None, False)])
