@@ -1,6 +1,6 @@
 """Pre-train a small Megatron GPT model with an MTP block; with --ab the job compares variants of its MTP loss.
 
-    torchrun --nproc-per-node=8 examples/megatron_ab.py --iterations 2010 --ab patched,boundary_roll --steps 2000
+    torchrun --standalone --nproc-per-node=8 examples/megatron_ab.py --iterations 2010 --ab patched,boundary_roll
     mtp-bench compare ab
 
 Without a GPU, on a simulated one over Gloo: add ``--device sim``.
@@ -289,7 +289,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--out", default="ab", metavar="FOLDER", help="where the comparison goes")
     args = parser.parse_args()
     if "LOCAL_RANK" not in os.environ:
-        parser.error("start it with torchrun, as in: torchrun --nproc-per-node=1 examples/megatron_ab.py")
+        parser.error("start it with torchrun, as in: torchrun --standalone --nproc-per-node=1 examples/megatron_ab.py")
     if args.context_parallel > 1 and not args.packed:
         parser.error("--context-parallel needs --packed")
     return args

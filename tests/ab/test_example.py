@@ -70,5 +70,5 @@ def test_without_torchrun_it_says_how_to_start_it():
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines()[-1].endswith(
-        "error: start it with torchrun, as in: torchrun --nproc-per-node=1 examples/megatron_ab.py"
+        "error: start it with torchrun, as in: torchrun --standalone --nproc-per-node=1 examples/megatron_ab.py"
     )
