@@ -72,7 +72,7 @@ def check(placement: Placement, variants: Sequence[Variant], arguments: dict[str
             "use a smaller model or batch"
         )
     inputs = _Inputs(arguments, device)
-    own = inputs.run(placement.own)
+    own = inputs.run(placement.own, arguments)
     head_trained = own.head == "trained"
     with surroundings(head_trained=head_trained, acceptance=own.acceptance):
         found = [_check_variant(variant, own, inputs, placement.own_name) for variant in variants]
@@ -81,7 +81,7 @@ def check(placement: Placement, variants: Sequence[Variant], arguments: dict[str
 
 def _check_variant(variant: Variant, own: _Call, inputs: _Inputs, own_name: str) -> Finding:
     try:
-        call = inputs.run(variant)
+        call = inputs.run(variant, complete(inputs.arguments))
         roll_differs = inputs.roll_differs(variant.roll)
     except InputError as error:
         return Finding(error=str(error))
@@ -139,26 +139,26 @@ class _Inputs:
     """The arguments of the job's call, copied anew for every loss."""
 
     def __init__(self, arguments: dict[str, Any], device: JobDevice) -> None:
-        self._arguments = arguments
+        self.arguments = arguments
         self._device = device
         self.chunks = 1 + arguments["config"].mtp_num_layers
         hidden_states = arguments["hidden_states"].detach()
         # The upstream gradient of the main chunk: any fixed values do that differ from token to token.
         self._upstream = hidden_states[: len(hidden_states) // self.chunks].clone()
 
-    def run(self, loss: Callable[..., Tensor]) -> _Call:
-        """Run ``loss`` and its backward pass."""
+    def run(self, loss: Callable[..., Tensor], arguments: dict[str, Any]) -> _Call:
+        """Run ``loss`` and its backward pass, with copies of what it could write into in ``arguments``."""
         names = ("hidden_states", "labels", "loss_mask")
-        given: dict[str, Tensor] = {name: self._arguments[name] for name in names if self._arguments[name] is not None}
+        given: dict[str, Tensor] = {name: self.arguments[name] for name in names if self.arguments[name] is not None}
         copies = {name: tensor.detach().clone() for name, tensor in given.items()}
-        packed = self._arguments.get("packed_seq_params")
+        packed = self.arguments.get("packed_seq_params")
         cu_seqlens: Tensor | None = getattr(packed, "cu_seqlens_q", None)
         bounds = None if cu_seqlens is None else cu_seqlens.clone()
         hidden_states = copies["hidden_states"].requires_grad_()
-        with untouched(self._arguments) as left, _watched(self._arguments["output_layer"]) as trained:
+        with untouched(self.arguments) as left, _watched(self.arguments["output_layer"]) as trained:
             with torch.enable_grad(), self._device.record_syncs() as syncs:
                 with ranges.open_range("forward"), ranges.open_range("mtp_loss"), depth_ranges(self.chunks - 1):
-                    result = loss(**{**self._arguments, **copies})
+                    result = loss(**{**arguments, **copies})
                 with ranges.open_range("backward"):
                     (gradient,) = torch.autograd.grad(result, hidden_states, self._upstream)
             acceptance = "correct_values" in left.tracker
@@ -179,17 +179,22 @@ class _Inputs:
         """Whether ``roll``, which will roll the MTP block's tokens, gives other tokens than megatron-core's."""
         from megatron.core.transformer.multi_token_prediction import roll_tensor
 
-        packed = self._arguments.get("packed_seq_params")
+        packed = self.arguments.get("packed_seq_params")
         if roll is None or packed is None:
             return False
-        labels = self._arguments["labels"]
+        labels = self.arguments["labels"]
         options = {
             "shifts": -1,
             "dims": -1,
-            "cp_group": self._arguments.get("cp_group"),
+            "cp_group": self.arguments.get("cp_group"),
             "packed_seq_params": packed,
         }
         return not torch.equal(roll(labels.clone(), **options)[0], roll_tensor(labels.clone(), **options)[0])
+
+
+def complete(arguments: dict[str, Any]) -> dict[str, Any]:
+    """All that 0.19 passes: 0.17 and 0.18 pass less, and variants may name any of it."""
+    return {"input_ids": None, "tp_group": None, **arguments}
 
 
 @contextmanager

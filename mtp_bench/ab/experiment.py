@@ -21,7 +21,7 @@ import torch
 from mtp_bench.ab import folders
 from mtp_bench.ab.agreement import Agreement, Launch
 from mtp_bench.ab.boundaries import Boundaries
-from mtp_bench.ab.check import Findings, check
+from mtp_bench.ab.check import Findings, check, complete
 from mtp_bench.ab.job_run import Progress, Subject, make_run, now
 from mtp_bench.ab.place import in_graph_or_compiled
 from mtp_bench.ab.recorder import Recorder
@@ -211,7 +211,7 @@ class Experiment:
                 return own(**arguments)
             recorder.enter_loss()
             try:
-                result = variant(**_complete(arguments))
+                result = variant(**complete(arguments))
             except Exception as error:
                 failure = f"{variant.name} raised {type(error).__name__}: {error}"
             else:
@@ -229,9 +229,7 @@ class Experiment:
         self._not_checked = in_graph_or_compiled() or ""
         if not self._not_checked:
             try:
-                self._findings = check(
-                    self._placement, self._subject.variants, _complete(arguments), self._subject.device
-                )
+                self._findings = check(self._placement, self._subject.variants, arguments, self._subject.device)
                 self._progress.findings = self._findings.variants
             except InputError as error:
                 self._not_checked = str(error)
@@ -309,11 +307,6 @@ class Experiment:
 
     def _make_run(self) -> Any:
         return make_run(self._subject, self._progress, self._recorder)
-
-
-def _complete(arguments: dict[str, Any]) -> dict[str, Any]:
-    """0.17 and 0.18 do not pass all that 0.19 does, and variants may name any of it."""
-    return {"input_ids": None, "tp_group": None, **arguments}
 
 
 def _warn(text: str) -> None:
