@@ -29,8 +29,8 @@ class Schedule:
         rounds = steps // window // variants
         if rounds == 0:
             raise InputError(
-                f"steps={steps}: a window of {window} iterations of each of {variants} variants takes "
-                f"{variants * window} iterations; use more steps or a smaller window"
+                f"steps={steps}: a window of {window} iterations for each variant takes {variants * window} "
+                "iterations; use more steps or a smaller window"
             )
         if rounds * variants > MAX_WINDOWS:
             raise InputError(

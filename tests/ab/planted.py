@@ -69,6 +69,18 @@ def raises_in_its_third_call(**arguments: Any) -> Tensor:
     return sync_free(**arguments)
 
 
+def raises_on_rank_1(**arguments: Any) -> Tensor:
+    """Another rank has nothing against it."""
+    if torch.distributed.get_rank() == 1:
+        raise ValueError("planted")
+    return sync_free(**arguments)
+
+
+def raises_on_rank_1_in_its_third_call(**arguments: Any) -> Tensor:
+    """The first call is the check's."""
+    return raises_in_its_third_call(**arguments) if torch.distributed.get_rank() == 1 else sync_free(**arguments)
+
+
 def wrong_roll(**arguments: Any) -> Tensor:
     """Its loss is right, and the roll that it brings for the MTP block is not."""
     return sync_free(**arguments)

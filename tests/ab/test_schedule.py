@@ -56,8 +56,8 @@ def test_a_round_that_does_not_fit_is_not_begun():
     [
         (
             {"steps": 29},
-            "steps=29: a window of 10 iterations of each of 3 variants takes 30 iterations; use more steps or a "
-            "smaller window",
+            "steps=29: a window of 10 iterations for each variant takes 30 iterations; use more steps or a smaller "
+            "window",
         ),
         ({"steps": 0}, "steps=0: expected a whole number of iterations, 1 or more"),
         ({"steps": 1e3}, "steps=1000.0: expected a whole number of iterations, 1 or more"),
