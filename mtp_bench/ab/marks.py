@@ -59,6 +59,10 @@ class Marks(Protocol):
 
     modelled: bool
 
+    def clock_ns(self) -> float:
+        """Host time now."""
+        ...
+
     def record(self, mark: int) -> None:
         """Mark the end of what is queued on the current stream."""
         ...
@@ -109,6 +113,10 @@ class CudaMarks:
         # `torch.cuda.current_stream` makes an object, 3 us; one kept for each stream takes a tenth of that.
         self._streams: dict[int, torch.cuda.Stream] = {}
         self._raw_stream = torch._C._cuda_getCurrentRawStream
+
+    def clock_ns(self) -> float:
+        """``time.perf_counter_ns``."""
+        return time.perf_counter_ns()
 
     def record(self, mark: int) -> None:
         """Mark the end of what is queued on the current stream."""
@@ -176,6 +184,10 @@ class SimMarks:
 
         self._timeline = JobClock.start()
         self._events: list[SimEvent] = [self._new_event() for _ in range(count)]
+
+    def clock_ns(self) -> float:
+        """Modelled host time."""
+        return self._timeline.issue_ns
 
     def record(self, mark: int) -> None:
         """Mark the end of what is queued on the modelled device."""
