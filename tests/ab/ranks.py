@@ -30,9 +30,7 @@ def main() -> None:
         before = training.attributes(job.model, job.ddp), training.of_megatron()
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
-            experiment, took_s = _train(
-                job, variants, out, called=how != "rank 1 does not call" or dist.get_rank() == 0
-            )
+            experiment = _train(job, variants, out, how)
         run = None
         if experiment is not None and experiment.folder is not None:
             run = mtp_bench.load_run(experiment.folder).model_dump(mode="json", include={"job", "results", "workloads"})
