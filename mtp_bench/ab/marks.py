@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from array import array
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -58,10 +59,7 @@ class Marks(Protocol):
     """A pool of marks, numbered from 0."""
 
     modelled: bool
-
-    def clock_ns(self) -> float:
-        """Host time now."""
-        ...
+    clock_ns: Callable[[], float]  # host time now
 
     def record(self, mark: int) -> None:
         """Mark the end of what is queued on the current stream."""
@@ -102,6 +100,7 @@ class CudaMarks:
     modelled = False
 
     def __init__(self, count: int, index: int) -> None:
+        self.clock_ns: Callable[[], float] = time.perf_counter_ns
         self._index = index
         self._events = [torch.cuda.Event(enable_timing=True) for _ in range(count)]  # type: ignore[no-untyped-call]
         for event in self._events:
@@ -113,10 +112,6 @@ class CudaMarks:
         # `torch.cuda.current_stream` makes an object, 3 us; one kept for each stream takes a tenth of that.
         self._streams: dict[int, torch.cuda.Stream] = {}
         self._raw_stream = torch._C._cuda_getCurrentRawStream
-
-    def clock_ns(self) -> float:
-        """``time.perf_counter_ns``."""
-        return time.perf_counter_ns()
 
     def record(self, mark: int) -> None:
         """Mark the end of what is queued on the current stream."""
@@ -182,12 +177,9 @@ class SimMarks:
     def __init__(self, count: int) -> None:
         from mtp_bench.devices.sim.recorder import JobClock
 
-        self._timeline = JobClock.start()
+        self._timeline = timeline = JobClock.start()
+        self.clock_ns: Callable[[], float] = lambda: timeline.issue_ns
         self._events: list[SimEvent] = [self._new_event() for _ in range(count)]
-
-    def clock_ns(self) -> float:
-        """Modelled host time."""
-        return self._timeline.issue_ns
 
     def record(self, mark: int) -> None:
         """Mark the end of what is queued on the modelled device."""

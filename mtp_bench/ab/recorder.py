@@ -87,6 +87,7 @@ class Recorder:
         self._stride = -(-(window - 1) // _TIMED_CALLS)  # iterations from one whose call is timed to the next
         self._device = device if device.index is not None else torch.device(device.type, torch.cuda.current_device())
         self._marks = marks_on(self._device, _MARKS * self._slots)
+        self._clock_ns = self._marks.clock_ns
         self.modelled = self._marks.modelled
         self._nvml: Nvml | None = None
 
@@ -126,16 +127,16 @@ class Recorder:
     def begin_step(self) -> None:
         """An iteration begins; it ends the one before where nothing else did."""
         kept = self._iteration - 1  # among those of its window
-        turn, others = divmod(kept, self._stride)
         self._iteration += 1
         self._calls_before, self._calls = self._calls, 0
-        if self._together and others and kept > 0:
+        self._call_to_time = _NONE
+        if self._together and kept > 0 and kept % self._stride:
             self._length_of[(self._begun - 1) % self._slots] += 1
-            self._note_begin(self._marks.clock_ns())
-            self._call_to_time = _NONE
+            self._note_begin(self._clock_ns())
             return
         self._begin_stretch(self._number if kept >= 0 else _NO_WINDOW)
-        self._call_to_time = _NONE if others or kept < 0 else turn % self._calls_before if self._calls_before else 0
+        if kept >= 0 and kept % self._stride == 0:
+            self._call_to_time = kept // self._stride % self._calls_before if self._calls_before else 0
         self._marks.look()
         if kept < 0 or self._closed - self._seen >= _BATCH:
             self._read()
@@ -172,7 +173,7 @@ class Recorder:
         if self._closed == self._begun or self._step_ended_ns:
             return
         if self._together and self._iteration < self._window:
-            self._step_ended_ns = self._marks.clock_ns()
+            self._step_ended_ns = self._clock_ns()
         else:
             end = _MARKS * ((self._begun - 1) % self._slots) + _END
             self._marks.record(end)
@@ -224,7 +225,7 @@ class Recorder:
 
     def _choose_stretches(self) -> None:
         """For the window that begins, by the one that has ended."""
-        now_ns = self._marks.clock_ns()
+        now_ns = self._clock_ns()
         if self._number != _NO_WINDOW:
             apart = self._between_ns > _APART * (now_ns - self._window_began_ns)
             if apart and self._together:
