@@ -19,7 +19,7 @@ def headline(run: Run) -> str:
     what the comparison of its variants comes to.
     """
     if run.job is not None:
-        return summary(compare([("this rank", [("this rank", run)])]))
+        return summary(compare([("this run", [("this run", run)])]))
     packed = next((name for name, keys in run.workloads.items() if keys.get("packed")), None)
     padded = next((name for name, keys in run.workloads.items() if not keys.get("packed")), None)
     sentences = []

@@ -85,7 +85,8 @@ def _without_lead(row: Row) -> str:
         return ""
     return (
         f"Where the loss of {row.baseline} begins on {row.workload}, the host has no lead over the device to lose "
-        f"({lead_ns / 1e3:,.1f} us{', modelled' if row.modelled else ''}): one more sync costs little there."
+        f"({lead_ns / 1e3:,.1f} us{', modelled' if row.modelled else ''}): "
+        "one more sync costs little there beyond its own latency."
     )
 
 

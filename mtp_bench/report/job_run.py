@@ -29,7 +29,7 @@ class JobRunView:
 
 def job_run_view(run: Run) -> JobRunView:
     """Sort out the run of a rank for a report."""
-    comparison = compare([("this rank", [("this rank", run)])])
+    comparison = compare([("this run", [("this run", run)])])
     view = ComparisonView.of(comparison)
     differences = {(row.workload, row.variant): row.difference for row in comparison.rows}
     baseline = {row.workload: row.baseline for row in comparison.rows}

@@ -248,7 +248,7 @@ class TestWhatIsSaid:
         found = summary(job(pair(STEADY, STEADY, lead_us=lead_us)))
         sentence = (
             "Where the loss of original begins on job, the host has no lead over the device to lose "
-            f"({lead_us} us): one more sync costs little there."
+            f"({lead_us} us): one more sync costs little there beyond its own latency."
         )
         assert (sentence in found) == said
 

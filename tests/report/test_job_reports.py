@@ -14,7 +14,7 @@ from mtp_bench.report.terminal import comparison_report, run_report
 from mtp_bench.results import FILE_NAME
 from tests import runs
 from tests.report.examples import made
-from tests.report.reading import shown_text, tables, text_of, words
+from tests.report.reading import live_text, shown_text, tables, text_of, words
 from tests.report.test_html import Page
 from tests.runs import job_result, job_run, job_runs
 
@@ -270,6 +270,20 @@ class TestReportOfOneRank:
         assert f"use mtp-bench compare {tmp_path / 'out'}, or give one rank" in found.stderr
         assert invoke("report", str(tmp_path / "out" / "rank-1")).exit_code == 0
         assert (tmp_path / "out" / "rank-1" / "report.html").exists()
+
+
+def test_what_a_job_says_of_itself_is_shown_and_never_obeyed():
+    text = "refused: <script>alert(1)</script> @octocat \x1b[31m | `x`"
+    failed = [job_result(name, status="failed", error=text, warnings=[text]) for name in ("original", text)]
+    ranks = [(f"rank-{rank}", job_run(failed, rank, 2, ended=text, id=text)) for rank in range(2)]
+    for page in (html.comparison_report(job(ranks)), html.run_report(ranks[0][1])):
+        Page(page)
+        assert "<script" not in page
+        assert "&lt;script&gt;" in page
+    for pasted in (markdown.comparison_report(job(ranks)), markdown.run_report(ranks[0][1])):
+        assert "@octocat" not in live_text(pasted)
+    for found in (shown(job(ranks)), text_of(run_report(ranks[0][1], 80), 80)):
+        assert "\x1b[31m" not in found
 
 
 def test_compare_takes_the_folder_of_a_job_and_of_two(tmp_path):
