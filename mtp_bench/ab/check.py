@@ -2,7 +2,7 @@
 
 The job must not notice: inputs are copies, the output layer runs with a detached weight (with gradient-accumulation
 fusion its backward pass would write ``weight.main_grad``), gradients are returned and accumulated nowhere, and random
-states, the MTP tracker, the loss scale and deferred weight gradients are put back.
+states, the MTP tracker, the loss scale and the config are put back.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 # Largest error of a gradient over its largest entry that rounding explains. fp16 has 3 bits more than bf16.
 BOUNDS = {torch.float32: CLOSE["fp32"][0], torch.bfloat16: CLOSE["bf16"][0], torch.float16: CLOSE["bf16"][0] / 8}
+_DEFERRED = "defer_embedding_wgrad_compute"  # a setting of Megatron's: the output layer's weight gradient comes later
 _HEADS = {"trained": "trains", "detached": "does not train", None: "does not call"}
 
 
@@ -155,7 +156,7 @@ class _Inputs:
         cu_seqlens: Tensor | None = getattr(packed, "cu_seqlens_q", None)
         bounds = None if cu_seqlens is None else cu_seqlens.clone()
         hidden_states = copies["hidden_states"].requires_grad_()
-        with untouched(self.arguments) as left, _watched(self.arguments["output_layer"]) as trained:
+        with _watched(self.arguments["output_layer"]) as trained, untouched(self.arguments) as left:
             with torch.enable_grad(), self._device.record_syncs() as syncs:
                 with ranges.open_range("forward"), ranges.open_range("mtp_loss"), depth_ranges(self.chunks - 1):
                     result = loss(**{**arguments, **copies})
@@ -215,9 +216,15 @@ def _watched(output_layer: torch.nn.Module) -> Iterator[list[bool]]:
         trained.append(asked.pop())
 
     hooks = output_layer.register_forward_pre_hook(before, with_kwargs=True), output_layer.register_forward_hook(after)
+    config: Any = output_layer.config
+    deferred = getattr(config, _DEFERRED, False)
+    if deferred:  # a detached weight has no gradient that could be computed later, and Megatron refuses one
+        setattr(config, _DEFERRED, False)
     try:
         yield trained
     finally:
+        if deferred:
+            setattr(config, _DEFERRED, True)
         for hook in hooks:
             hook.remove()
 

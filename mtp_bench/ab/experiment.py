@@ -282,7 +282,10 @@ class Experiment:
             with suppress(Exception):  # the store may have gone with rank 0
                 self._agreement.tell(self.refusal)
         if self._recorder is not None and self._writer is not None:
-            self._recorder.finish(CLOSE_S)
+            try:
+                self._recorder.finish(CLOSE_S)
+            except Exception as error:  # a device that has failed answers no question
+                _warn(f"what was in flight is lost: {type(error).__name__}: {error}")
             self._writer.close(CLOSE_S)
         elif self.folder is not None:
             try:

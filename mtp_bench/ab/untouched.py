@@ -9,9 +9,6 @@ from typing import Any
 
 import torch
 
-# Where an output layer keeps what it needs for a weight gradient that is computed later.
-_DEFERRED = ("embedding_activation_buffer", "grad_output_buffer")
-
 
 class Left:
     """What a loss has left until now: in the ``tracker``, which was empty, and where it should not have written."""
@@ -34,7 +31,7 @@ class Left:
 
 @contextmanager
 def untouched(arguments: dict[str, Any]) -> Iterator[Left]:
-    """Put back random states, MTP tracker, loss scale, the config and deferred work of the output layer.
+    """Put back random states, MTP tracker, loss scale and the config.
 
     ``arguments`` are those of ``process_mtp_loss``.
     """
@@ -43,19 +40,12 @@ def untouched(arguments: dict[str, Any]) -> Iterator[Left]:
     tracker = MTPLossLoggingHelper.tracker  # the same dict throughout, since others may hold it
     logged = dict(tracker)
     left = Left(tracker, arguments["config"])
-    deferred = [
-        (buffer, len(buffer))
-        for name in _DEFERRED
-        if isinstance(buffer := getattr(arguments["output_layer"], name, None), list)
-    ]
     states = _RandomStates()
     tracker.clear()
     try:
         yield left
     finally:
         states.put_back()
-        for buffer, length in deferred:
-            del buffer[length:]
         left.put_back()
         MTPLossLoggingHelper.tracker = tracker
         tracker.clear()

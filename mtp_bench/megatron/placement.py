@@ -108,10 +108,11 @@ class Placement:
         if loss is None or arguments.get("labels") is None or not model.training or not torch.is_grad_enabled():
             result = self._postprocess(model, **arguments)
             return result
-        mtp_loss = partial(self._run, loss, **self._loss_arguments(arguments))
+        given = self._loss_arguments(arguments)
+        mtp_loss = partial(self._run, loss, **given)
         if not arguments.get("mtp_in_postprocess"):  # the block has run already: on another stage, or in 1F1B overlap
             arguments["hidden_states"] = mtp_loss(hidden_states=arguments["hidden_states"])
-        result = self._postprocess(_WithoutDepths(model, self._no_depths, mtp_loss), **arguments)
+        result = self._postprocess(_WithoutDepths(model, self._no_depths, mtp_loss, given), **arguments)
         return result
 
     def _loss_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -174,11 +175,15 @@ class _WithoutDepths:
     """A model as its ``_postprocess`` sees it where the MTP loss is another's: the block runs, then the loss."""
 
     mtp_process = False  # what 0.14 and 0.15 ask before they run a loss of their own
+    post_process = training = True
 
-    def __init__(self, model: Any, config: _NoDepths, mtp_loss: MTPLoss) -> None:
+    def __init__(self, model: Any, config: _NoDepths, mtp_loss: MTPLoss, given: dict[str, Any]) -> None:
         self._model = model
         self._mtp_loss = mtp_loss
         self.config = config
+        # Known by now, and asking the model takes half a microsecond each.
+        self.output_layer = given["output_layer"]
+        self.compute_language_model_loss = given["compute_language_model_loss"]
 
     def mtp(self, **arguments: Any) -> Tensor:
         """Run the MTP block, then the loss; return the main model's hidden states."""

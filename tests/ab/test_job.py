@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
 from megatron.core.transformer.module import Float16Module
 
 import mtp_bench
@@ -236,6 +237,46 @@ def test_the_model_is_found_in_what_a_script_has(device, started, shape):
         else:
             job.iterations(ITERATIONS)
     assert (experiment.refusal, len(planted.calls)) == ("", 1 + 6 * 2)
+
+
+def test_a_language_model_inside_another_model(device, started):
+    job = Job(device)
+
+    class Multimodal(torch.nn.Module):
+        language_model = job.model
+
+    with started(job, [COUNTING, "original"], model=Multimodal(), optimizer=None) as experiment:
+        for _ in range(ITERATIONS):
+            experiment.step()
+            job.iterations(1)
+    assert (experiment.refusal, len(planted.calls)) == ("", 1 + 6 * 2)
+
+
+def test_a_stage_of_the_pipeline_without_the_loss_takes_part_with_its_times(device, started, monkeypatch):
+    job = Job(device)
+    with monkeypatch.context() as patches:
+        patches.setattr(job.model, "post_process", False)
+        experiment = started(job, [COUNTING, "original"])
+    job.iterations(ITERATIONS)
+    experiment.stop()
+    run = mtp_bench.load_run(experiment.folder)
+    assert (run.job.has_loss, run.job.windows, planted.calls) == (False, 4, [])
+    assert [(result.status, result.gradients, result.syncs) for result in run.results] == [("ok", None, None)] * 2
+    assert [(result.time.round, result.time.loss_ns) for result in run.results] == [([0, 1], None)] * 2
+
+
+def test_a_device_that_fails_keeps_what_was_read(device, started, monkeypatch):
+    job = Job(device)
+    experiment = started(job)
+    job.iterations(9)
+
+    def fails(*_):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(experiment._recorder, "finish", fails)
+    with pytest.warns(Refused, match="what was in flight is lost: RuntimeError: CUDA error"):
+        experiment.stop()
+    assert mtp_bench.load_run(experiment.folder).job.windows == 2
 
 
 def test_what_an_earlier_launch_wrote_stays(device, started, tmp_path):
