@@ -32,6 +32,7 @@ class Kind(StrEnum):
     PROFILED = "profiled"
     VERSIONS_DIFFER = "different versions"
     REFUSED = "refused"
+    FAILED = "failed"
     RANKS_MISSING = "ranks missing"
     NOT_ENDED = "not ended"
     WINDOWS_LOST = "windows lost"
@@ -48,6 +49,7 @@ ADVICE: Mapping[Kind, str] = {
     Kind.PROFILED: "a profiler slows the host: measure without it",
     Kind.VERSIONS_DIFFER: "the difference is that of all of these together: change one at a time",
     Kind.REFUSED: "the job ran on with its own loss, and no variant was measured: the reason says what to change",
+    Kind.FAILED: "the job ran on with its own loss; what was measured until then counts",
     Kind.RANKS_MISSING: "the slowest rank may be among them: compare the folder that holds those of all ranks",
     Kind.NOT_ENDED: "the job runs still, or was killed: what was written until then counts; read it again later where "
     "the job runs",

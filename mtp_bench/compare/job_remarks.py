@@ -11,13 +11,14 @@ from mtp_bench.compare.notes import varying
 from mtp_bench.compare.pairs import Side, some
 from mtp_bench.results import Job, Result
 
-_REFUSED = "refused"  # what the end of a job begins with that did not measure
+# What the end of a job begins with that did not measure, or not all it should.
+_ENDED_BADLY = {"refused": Kind.REFUSED, "failed": Kind.FAILED}
 
 
 def cautions(side: Side) -> Iterator[Caution]:
     """What makes its jobs say less than they seem to."""
     for replicate, jobs in _jobs(side):
-        found = (*_refused(jobs), *_missing(jobs), *_not_ended(jobs), *_lost(jobs), *_throttled(replicate))
+        found = (*_ended_badly(jobs), *_missing(jobs), *_not_ended(jobs), *_lost(jobs), *_throttled(replicate))
         yield from (Caution(kind, "", f"{_who(side, replicate)}: {detail}") for kind, detail in found)
 
 
@@ -29,8 +30,8 @@ def notes(side: Side) -> Iterator[str]:
 
 
 def refusals(side: Side) -> Iterator[str]:
-    """Why its jobs did not begin to measure, each text once."""
-    yield from dict.fromkeys(job.ended for _, jobs in _jobs(side) for job in jobs if job.ended.startswith(_REFUSED))
+    """Why its jobs did not begin to measure, or stopped, each text once."""
+    yield from dict.fromkeys(job.ended for _, jobs in _jobs(side) for job in jobs if _kind(job))
 
 
 def _jobs(side: Side) -> Iterator[tuple[Replicate, list[Job]]]:
@@ -44,13 +45,17 @@ def _who(side: Side, replicate: Replicate) -> str:
     return side.label if len(side.replicates) == 1 else f"{side.label}: {replicate.label}"
 
 
-def _refused(jobs: Sequence[Job]) -> Iterator[tuple[Kind, str]]:
-    by_text: dict[str, list[int]] = {}
+def _kind(job: Job) -> Kind | None:
+    return _ENDED_BADLY.get(job.ended.partition(":")[0])
+
+
+def _ended_badly(jobs: Sequence[Job]) -> Iterator[tuple[Kind, str]]:
+    by_text: dict[tuple[Kind, str], list[int]] = {}
     for job in jobs:
-        if job.ended.startswith(_REFUSED):
-            by_text.setdefault(job.ended, []).append(job.rank)
-    for text, ranks in by_text.items():
-        yield Kind.REFUSED, text if len(ranks) == len(jobs) else f"{ranks_in_words(ranks)}: {text}"
+        if kind := _kind(job):
+            by_text.setdefault((kind, job.ended), []).append(job.rank)
+    for (kind, text), ranks in by_text.items():
+        yield kind, text if len(ranks) == len(jobs) else f"{ranks_in_words(ranks)}: {text}"
 
 
 def _missing(jobs: Sequence[Job]) -> Iterator[tuple[Kind, str]]:
@@ -94,7 +99,7 @@ def _copies(replicate: Replicate) -> Iterator[str]:
 def _cut_short(jobs: Sequence[Job]) -> Iterator[str]:
     """Jobs that ended otherwise than by themselves."""
     for text, job in {job.ended: job for job in jobs}.items():
-        if text and job.iterations < job.steps and not text.startswith(_REFUSED):
+        if text and job.iterations < job.steps and not _kind(job):
             yield f"ended after {job.iterations:,} of {job.steps:,} iterations: {text}"
 
 

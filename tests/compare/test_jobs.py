@@ -290,6 +290,20 @@ class TestWhatIsSaid:
         assert cautions(found) == [("refused", f"out: {refused}")]
         assert found.exit_code == 3
 
+    def test_a_variant_that_raised_later_is_said_and_what_was_measured_counts(self):
+        raised = "failed: mine raised ValueError: no"
+        ranks = [("rank-0", job_run(pair(STEADY, shifted(-100)), 0, 2, ended=raised, iterations=120))]
+        ranks += [
+            ("rank-1", job_run(pair(STEADY, shifted(-100)), 1, 2, ended="failed: rank 0 says so", iterations=121))
+        ]
+        found = compare([("out", ranks)])
+        assert cautions(found) == [
+            ("failed", f"out: rank 0: {raised}"),
+            ("failed", "out: rank 1: failed: rank 0 says so"),
+        ]
+        assert summary(found).startswith(f"out: {raised}. out: failed: rank 0 says so. mine on the slowest of 2 ranks")
+        assert (found.notes, found.rows[0].verdict) == ((), "faster")
+
     def test_gpus_that_throttled_are_named_by_rank(self):
         hot = job_result("mine", *STEADY, time=runs.time(*STEADY, modelled=False, throttled=[True] * 2 + [False] * 18))
         found = job(pair(STEADY, STEADY), [job_result("original", *STEADY), hot])
