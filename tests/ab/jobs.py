@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import torch
+from megatron.core.transformer import multi_token_prediction
 
 import mtp_bench
 from mtp_bench import megatron
@@ -42,10 +43,12 @@ def _case(device, verl=None, variants=("original", "sync_free"), **keys):
     megatron.clear_logged_losses()
     job = _job(device, patch, keys)
     before = _places(job, patch)
+    rolling = patch or multi_token_prediction  # whose roll_tensor the MTP block calls
+    own_roll, rolls = rolling.roll_tensor, []
     with mtp_bench.ab(job.ddp, variants, 8, window=2, out=tempfile.mkdtemp(), optimizer=job.optimizer) as experiment:
-        job.iterations(3)
+        job.iterations(3, lambda _: rolls.append(rolling.roll_tensor))
         in_window = _places(job, patch) != before
-        job.iterations(ITERATIONS - 3)
+        job.iterations(ITERATIONS - 3, lambda _: rolls.append(rolling.roll_tensor))
     run = mtp_bench.load_run(experiment.folder)
     return {
         "refusal": experiment.refusal,
@@ -53,6 +56,7 @@ def _case(device, verl=None, variants=("original", "sync_free"), **keys):
         "trained": len(set(job.losses)),
         "restored": _places(job, patch) == before,
         "replaced": in_window,
+        "rolled otherwise": sum(roll is not own_roll for roll in rolls),
         "gradients": [
             [result.gradients.status, result.gradients.head_gradient, result.gradients.compared_with]
             for result in run.results
@@ -87,6 +91,7 @@ def _job(device, patch, keys):
         return Job(device, **keys)
     job = _Logits(device, **keys)
     patch.patch_postprocess(job.model)
+    patch.patch_mtp_layer_get_embeddings(job.model)
     return job
 
 
