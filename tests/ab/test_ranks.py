@@ -1,4 +1,4 @@
-"""Two data-parallel ranks over Gloo: they begin together, or not at all."""
+"""Two ranks over Gloo, data-parallel or stages of a pipeline: they begin together, or not at all."""
 
 from __future__ import annotations
 
@@ -70,3 +70,17 @@ def test_a_rank_that_fails_later_ends_the_others(ranks):
     assert 1 <= other["run"]["job"]["windows"] < 8
     assert other["run"]["results"][0]["status"] == "ok"
     assert other["run"]["results"][0]["warnings"] == [f"rank 1: {reason}"]
+
+
+def test_stages_of_a_pipeline(tmp_path):
+    """The first has no loss: it reports its own step times, drawn as those of the last one."""
+    printed = torchrun(2, SCRIPT.with_name("stages.py"), tmp_path)
+    first, last = (json.loads(line) for line in printed.splitlines() if line.startswith("{"))
+    assert (first["same"], last["same"], last["losses"]) == (True, True, 10)
+    for rank, stage in enumerate((first, last)):
+        assert (stage["rank"], stage["job"]["parallel"]["pp"]) == (rank, [rank, 2])
+        assert (stage["job"]["windows"], stage["job"]["ended"]) == (4, "done")
+    assert [stage["job"]["has_loss"] for stage in (first, last)] == [False, True]
+    assert [stage["gradients"] for stage in (first, last)] == [[None, None], ["equal", "equal"]]
+    assert [stage["loss_ns"] for stage in (first, last)] == [[False, False], [True, True]]
+    assert first["job"]["id"] == last["job"]["id"]
