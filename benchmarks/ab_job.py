@@ -1,6 +1,7 @@
 """A small training job on hostcuda for the benchmarks of ``mtp_bench.ab``: Megatron's GPT model with MTP, its DDP.
 
-Kernels take 20 us on the imagined device, and the host waits once an iteration, as for Megatron's gradient norm.
+Kernels take 20 us on the imagined device and matrix products 200 us, so that the host gets ahead as it does in a job of
+any size; once an iteration it waits, as for Megatron's gradient norm.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from mtp_bench.megatron.placement import Placement
 from mtp_bench.variants.common import surroundings
 from tests.ab import training
 
-KERNEL_NS = 20_000
+KERNEL_NS, GEMM_NS = 20_000, 200_000
 
 
 class Job(training.Job):
@@ -60,13 +61,13 @@ class Job(training.Job):
 
 
 @contextmanager
-def running(kernel_ns: int = KERNEL_NS, **keys: Any) -> Iterator[Job]:
+def running(kernel_ns: int = KERNEL_NS, gemm_ns: int = GEMM_NS, **keys: Any) -> Iterator[Job]:
     """A job that has run a few iterations."""
     if not hostcuda.present():
         raise SystemExit("this runs on hostcuda: python tools/hostcuda/run.py -m benchmarks....")
     hostcuda.reads(1)
     device = resolve("cuda")
-    with device.session(), megatron.isolated_state(device), hostcuda.durations(kernel_ns=kernel_ns, gemm_ns=kernel_ns):
+    with device.session(), megatron.isolated_state(device), hostcuda.durations(kernel_ns=kernel_ns, gemm_ns=gemm_ns):
         job = Job(device, **keys)
         job.iterations(5)
         torch.cuda.synchronize()

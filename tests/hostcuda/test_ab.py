@@ -26,7 +26,7 @@ def x(device):
 
 @pytest.fixture
 def job(device):
-    with ab_job.running(kernel_ns=0) as job:
+    with ab_job.running(kernel_ns=0, gemm_ns=0) as job:
         yield job
 
 
