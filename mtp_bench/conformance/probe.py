@@ -15,6 +15,7 @@ from torch import Tensor
 from mtp_bench.conformance.model import Inputs, Observation, Rows
 from mtp_bench.inputs import Given
 from mtp_bench.megatron import clear_logged_losses, logged_losses, make_packed_seq_params, transformer_config
+from mtp_bench.megatron.state import quiet
 from mtp_bench.worker import describe_error
 from mtp_bench.workloads import Workload
 
@@ -100,7 +101,7 @@ class Probe:
             result = self.step()
         chunk = len(self.hidden_states) // (1 + self.inputs.depths)
         gradient = self.hidden_states.grad
-        chunks = [] if gradient is None else [_rows(part) for part in gradient.split(chunk)]
+        chunks = [] if gradient is None else [_rows(part) for part in torch.split(gradient, chunk)]
         return Observation(
             coefficients=chunks[1:],
             labels=[labels.tolist() for labels in self.labels_seen],
@@ -116,7 +117,7 @@ class Probe:
         result = self.variant(**self._arguments())
         if self.inputs.grad:
             upstream = self.upstream[:, : len(result)].T.unsqueeze(-1).to(self.device)
-            result.backward(upstream)
+            torch.autograd.backward(result, upstream)
         return result.detach()
 
     def _arguments(self) -> dict[str, Any]:
@@ -234,7 +235,8 @@ def _linear_loss(_: Tensor, logits: Tensor) -> Tensor:
 def _cross_entropy(config: Any) -> Callable[[Tensor, Tensor], Tensor]:
     from megatron.core.models.common.language_module.language_module import LanguageModule
 
-    loss: Callable[[Tensor, Tensor], Tensor] = LanguageModule(config).compute_language_model_loss
+    with quiet():
+        loss: Callable[[Tensor, Tensor], Tensor] = LanguageModule(config).compute_language_model_loss
     return loss
 
 

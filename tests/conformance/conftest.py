@@ -1,4 +1,4 @@
-"""One session of the simulated device for all tests of a module: Megatron's state takes longer to set up than a case."""
+"""One session of the simulated device for a whole module: setting Megatron's state up takes longer than a case."""
 
 from __future__ import annotations
 
