@@ -6,10 +6,8 @@ keeps the rest.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -25,6 +23,7 @@ from mtp_bench.measure import STEPS_PER_WINDOW, Policy, Samples, interleave
 from mtp_bench.megatron import integrity, isolated_state
 from mtp_bench.preserved import preserved_process_state
 from mtp_bench.results import Syncs
+from mtp_bench.signals import end_with_parent
 from mtp_bench.syncs.callsite import user_frame_of
 from mtp_bench.variants import is_users, load
 from mtp_bench.workloads import Workload
@@ -32,7 +31,6 @@ from mtp_bench.workloads import Workload
 if TYPE_CHECKING:
     from mtp_bench.variants import Variant
 
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # Enough for the syncs of a step; a capture of as many as times need would have millions of API calls. The same on all
 # ranks of a job, whose collectives must match.
 _PROFILED_WINDOWS = 5
@@ -40,24 +38,18 @@ _PROFILED_WINDOWS = 5
 Send = Callable[[dict[str, Any]], None]
 
 
-def main() -> int:
+def main(serve: Callable[[IO[str], IO[str]], None]) -> int:
     """Serve one job. Anything but 0 is a death that the parent files under the variant named last."""
-    _end_with_parent()
+    end_with_parent()
     messages, out = os.fdopen(int(sys.argv[1])), os.fdopen(int(sys.argv[2]), "w")
     for stream in (messages, out):  # a variant's children do not speak for the worker, nor keep its pipes open
         os.set_inheritable(stream.fileno(), False)
         os.register_at_fork(after_in_child=partial(os.close, stream.fileno()))
     try:
-        _serve(messages, out)
+        serve(messages, out)
     except InputError as error:
         send(out, {"event": "input_error", "message": str(error)})
     return 0
-
-
-def _end_with_parent() -> None:
-    """Linux: be killed when the parent dies, however it dies, so that no worker holds on to a GPU."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _serve(messages: IO[str], out: IO[str]) -> None:
@@ -66,16 +58,7 @@ def _serve(messages: IO[str], out: IO[str]) -> None:
     device = resolve(request["device"])
     if _asks_for_profiler_api() and device.modelled:
         raise InputError(f"--capture-range cudaProfilerApi: {device.spec} makes no CUDA call; use --capture-range nvtx")
-    send(
-        out,
-        {
-            "event": "device",
-            "spec": device.spec,
-            "device": device.describe(),
-            "detectors": device.detectors,
-            "detectors_linger": device.detectors_linger,
-        },
-    )
+    introduce(device, out)
     message = receive(messages)
     if message is None:  # the parent found the rest of the request wrong
         return
@@ -93,6 +76,20 @@ def _serve(messages: IO[str], out: IO[str]) -> None:
                     chosen = [loaded[variant] for variant in job.variants[name]]
                     WorkloadMeasurement(job, device, workload, tell, warnings).run(chosen)
     tell({"event": "done"})
+
+
+def introduce(device: Device, out: IO[str]) -> None:
+    """Tell the parent which device was found."""
+    send(
+        out,
+        {
+            "event": "device",
+            "spec": device.spec,
+            "device": device.describe(),
+            "detectors": device.detectors,
+            "detectors_linger": device.detectors_linger,
+        },
+    )
 
 
 def _asks_for_profiler_api() -> bool:
@@ -389,7 +386,7 @@ def _trace_path(pattern: str, workload: str, variant: str) -> str:
 
 if __name__ == "__main__":
     try:
-        sys.exit(main())
+        sys.exit(main(_serve))
     except Exception:
         traceback.print_exc()
         sys.exit(1)
