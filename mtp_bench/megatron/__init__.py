@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mtp_bench.megatron.depths import depth_ranges
 from mtp_bench.megatron.state import HostPlace, isolated_state
-from mtp_bench.megatron.tracker import clear_logged_losses, logged_losses, save_mtp_loss
+from mtp_bench.megatron.tracker import acceptance_counts, clear_logged_losses, logged_losses, save_mtp_loss
 from mtp_bench.megatron.versions import has_packed_roll, has_process_mtp_loss, packed_unsupported, require, version
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "HostPlace",
     "LossHead",
+    "acceptance_counts",
     "clear_logged_losses",
     "depth_ranges",
     "has_packed_roll",

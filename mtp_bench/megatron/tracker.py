@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
 
+Counts = tuple["torch.Tensor", "torch.Tensor"]
+"""How many tokens a depth predicted right, and of how many; 0-d each."""
 
-def save_mtp_loss(loss: torch.Tensor, layer_number: int, num_layers: int) -> None:
+
+def acceptance_counts(
+    logits: torch.Tensor,
+    labels: torch.Tensor,
+    loss_mask: torch.Tensor,
+    output_layer: Any,
+    runtime_gather_output: bool | None,
+    tp_group: Any,
+) -> Counts | None:
+    """The counts by Megatron's own function; None where the installed megatron-core counts nothing (up to 0.18)."""
+    from megatron.core.transformer import multi_token_prediction
+
+    count = getattr(multi_token_prediction, "_compute_mtp_acceptance_counts", None)
+    if count is None:
+        return None
+    counts: Counts = count(logits, labels, loss_mask, output_layer, runtime_gather_output, tp_group)
+    return counts
+
+
+def save_mtp_loss(loss: torch.Tensor, layer_number: int, num_layers: int, accepted: Counts | None = None) -> None:
     """Log the loss (0-d) of one depth as Megatron's training loop expects it, averaged over data-parallel ranks.
 
-    Up to 0.18 the tracker takes the loss alone. From 0.19 it also wants the counts of the acceptance rate; ours does
-    not compute them, and 0 of 0 is logged as a rate of 0.
+    Up to 0.18 the tracker takes the loss alone. From 0.19 it also wants the counts of the acceptance rate; without
+    ``accepted`` 0 of 0 is logged, a rate of 0.
     """
     from megatron.core import parallel_state
     from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper as Helper
@@ -23,8 +44,8 @@ def save_mtp_loss(loss: torch.Tensor, layer_number: int, num_layers: int) -> Non
     else:
         import torch
 
-        none = torch.zeros_like(loss)
-        Helper.save_metrics_to_tracker(loss, none, none, layer_number, num_layers, avg_group=group)
+        correct, total = accepted or (torch.zeros_like(loss),) * 2
+        Helper.save_metrics_to_tracker(loss, correct, total, layer_number, num_layers, avg_group=group)
 
 
 def logged_losses() -> list[torch.Tensor]:

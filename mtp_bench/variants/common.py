@@ -8,11 +8,14 @@ logged loss, scaling. What a variant does differently is in its own file.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+
+from mtp_bench.megatron import acceptance_counts, save_mtp_loss
 
 Roll = Callable[..., tuple[Tensor, Tensor]]
 """Signature of megatron-core's ``roll_tensor``; returns the rolled tensor and its sum."""
@@ -27,13 +30,69 @@ class Config(Protocol):
 
 
 @dataclass(frozen=True)
+class _Surroundings:
+    head_trained: bool = False
+    acceptance: bool = False
+
+
+_around = _Surroundings()
+
+
+@contextmanager
+def surroundings(*, head_trained: bool = False, acceptance: bool = False) -> Iterator[None]:
+    """Inside, the variants here do what the job's own loss does beside the loss.
+
+    ``head_trained``: the output layer is called as Megatron calls it, so that the MTP loss trains it; otherwise it is
+    called as verl does, with detached parameters. ``acceptance``: megatron-core 0.19's counts of accepted tokens are
+    logged by its own function; earlier releases log none. For the whole process: backward threads call layers too.
+    """
+    global _around
+    before, _around = _around, _Surroundings(head_trained, acceptance)
+    try:
+        yield
+    finally:
+        _around = before
+
+
+@dataclass(frozen=True)
 class Model:
-    """The part of the model that a depth runs: output layer and cross entropy."""
+    """The part of the model that a depth runs: output layer, scaling of the logits and cross entropy."""
 
     output_layer: torch.nn.Module
     output_weight: Tensor | None
     runtime_gather_output: bool | None
     compute_language_model_loss: Callable[[Tensor, Tensor], Tensor]
+    scale_logits_fn: Callable[[Tensor], Tensor] | None = None
+    tp_group: Any = None
+
+    def logits(self, hidden_states: Tensor, config: Config) -> Tensor:
+        """The logits [S, B, V] of a depth's hidden states [S, B, H]."""
+        logits = self._trained(hidden_states, config) if _around.head_trained else self._detached(hidden_states)
+        return logits if self.scale_logits_fn is None else self.scale_logits_fn(logits)
+
+    def _trained(self, hidden_states: Tensor, config: Config) -> Tensor:
+        layer: Any = self.output_layer
+        weight = self.output_weight
+        if getattr(config, "mtp_detach_heads", False):  # an option from 0.19 on
+            weight = (layer.weight if weight is None else weight).detach()
+        logits: Tensor
+        logits, _ = layer(hidden_states, weight=weight, runtime_gather_output=self.runtime_gather_output)
+        return logits
+
+    def _detached(self, hidden_states: Tensor) -> Tensor:
+        layer, weight = self.output_layer, self.output_weight
+        detached = {name: parameter.detach() for name, parameter in layer.named_parameters()}
+        logits: Tensor
+        logits, _ = torch.func.functional_call(
+            layer,
+            {**detached, **dict(layer.named_buffers())},
+            args=(hidden_states,),
+            kwargs={
+                "weight": None if weight is None else weight.detach(),
+                "runtime_gather_output": self.runtime_gather_output,
+            },
+        )
+        return logits
 
 
 @dataclass(frozen=True)
@@ -48,9 +107,15 @@ class Start:
 
 @dataclass(frozen=True)
 class Depth:
-    """One depth: its loss [B, S] with the masked positions 0, and the number of tokens that carry loss (0-d)."""
+    """One depth: its logits [S, B, V], labels and mask [B, S], loss [B, S] with the masked positions 0.
+
+    ``num_tokens`` is the number of tokens that carry loss (0-d).
+    """
 
     number: int
+    logits: Tensor
+    labels: Tensor
+    loss_mask: Tensor
     loss: Tensor
     num_tokens: Tensor
 
@@ -64,16 +129,18 @@ def split(hidden_states: Tensor, labels: Tensor, loss_mask: Tensor | None, confi
     return Start(main, tuple(depths), labels, loss_mask)
 
 
-def predict(start: Start, model: Model, roll: Roll, packed_seq_params: Any, cp_group: Any) -> Iterator[Depth]:
+def predict(
+    start: Start, model: Model, roll: Roll, packed_seq_params: Any, cp_group: Any, config: Config
+) -> Iterator[Depth]:
     """Run the depths one after the other, each against labels and mask rolled by one more token."""
     labels, loss_mask = start.labels, start.loss_mask
     options = {"shifts": -1, "dims": -1, "cp_group": cp_group, "packed_seq_params": packed_seq_params}
     for number, hidden_states in enumerate(start.depth_hidden_states):
         labels, _ = roll(labels, **options)
         loss_mask, num_tokens = roll(loss_mask, **options)
-        logits = _detached_logits(hidden_states, model)
+        logits = model.logits(hidden_states, config)
         loss = loss_mask * model.compute_language_model_loss(labels, logits)
-        yield Depth(number, loss, num_tokens)
+        yield Depth(number, logits, labels, loss_mask, loss, num_tokens)
 
 
 def megatron_roll(tensor: Tensor, *, packed_seq_params: Any = None, **options: Any) -> tuple[Tensor, Tensor]:
@@ -94,6 +161,21 @@ def add_to_backward(main_hidden_states: Tensor, loss: Tensor) -> Tensor:
     return attached
 
 
+def log(loss: Tensor, depth: Depth, model: Model, config: Config) -> None:
+    """Log ``loss`` (0-d) for Megatron's training loop, and with it the tokens accepted where the job logs them."""
+    counts = None
+    if _around.acceptance:
+        counts = acceptance_counts(
+            depth.logits,
+            depth.labels,
+            depth.loss_mask,
+            model.output_layer,
+            model.runtime_gather_output,
+            model.tp_group,
+        )
+    save_mtp_loss(loss, depth.number, config.mtp_num_layers, counts)
+
+
 def rescaled_loss(depth: Depth, original_num_tokens: Tensor, config: Config) -> Tensor:
     """The loss of a depth such that its mean over the depth's own tokens has the weight of the main loss's mean.
 
@@ -104,19 +186,3 @@ def rescaled_loss(depth: Depth, original_num_tokens: Tensor, config: Config) -> 
     if config.calculate_per_token_loss:
         return weight * depth.loss * (original_num_tokens / num_tokens)
     return weight * depth.loss / num_tokens
-
-
-def _detached_logits(hidden_states: Tensor, model: Model) -> Tensor:
-    layer, weight = model.output_layer, model.output_weight
-    detached = {name: parameter.detach() for name, parameter in layer.named_parameters()}
-    logits: Tensor
-    logits, _ = torch.func.functional_call(
-        layer,
-        {**detached, **dict(layer.named_buffers())},
-        args=(hidden_states,),
-        kwargs={
-            "weight": None if weight is None else weight.detach(),
-            "runtime_gather_output": model.runtime_gather_output,
-        },
-    )
-    return logits

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mtp_bench.megatron import save_mtp_loss
-from mtp_bench.variants.common import Config, Model, add_to_backward, megatron_roll, predict, split
+from mtp_bench.variants.common import Config, Model, add_to_backward, log, megatron_roll, predict, split
 
 
 def original(
@@ -24,16 +23,20 @@ def original(
     compute_language_model_loss: Callable[[Tensor, Tensor], Tensor],
     config: Config,
     cp_group: Any = None,
+    tp_group: Any = None,
     packed_seq_params: Any = None,
+    scale_logits_fn: Callable[[Tensor], Tensor] | None = None,
     **_: Any,
 ) -> Tensor:
     """Return the main model's hidden states [S, B, H], with the MTP losses attached to their backward pass."""
     start = split(hidden_states, labels, loss_mask, config)
     main = start.hidden_states
-    model = Model(output_layer, output_weight, runtime_gather_output, compute_language_model_loss)
-    for depth in predict(start, model, megatron_roll, packed_seq_params, cp_group):
+    model = Model(
+        output_layer, output_weight, runtime_gather_output, compute_language_model_loss, scale_logits_fn, tp_group
+    )
+    for depth in predict(start, model, megatron_roll, packed_seq_params, cp_group, config):
         if is_training:
-            save_mtp_loss(torch.sum(depth.loss) / depth.num_tokens, depth.number, config.mtp_num_layers)
+            log(torch.sum(depth.loss) / depth.num_tokens, depth, model, config)
         weight = config.mtp_loss_scaling_factor / config.mtp_num_layers
         if config.calculate_per_token_loss:
             main = add_to_backward(main, weight * depth.loss)

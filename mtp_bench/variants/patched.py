@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mtp_bench.megatron import save_mtp_loss
-from mtp_bench.variants.common import Config, Model, add_to_backward, megatron_roll, predict, rescaled_loss, split
+from mtp_bench.variants.common import Config, Model, add_to_backward, log, megatron_roll, predict, rescaled_loss, split
 
 
 def patched(
@@ -24,17 +23,21 @@ def patched(
     compute_language_model_loss: Callable[[Tensor, Tensor], Tensor],
     config: Config,
     cp_group: Any = None,
+    tp_group: Any = None,
     packed_seq_params: Any = None,
+    scale_logits_fn: Callable[[Tensor], Tensor] | None = None,
     **_: Any,
 ) -> Tensor:
     """Return the main model's hidden states [S, B, H], with the MTP losses attached to their backward pass."""
     start = split(hidden_states, labels, loss_mask, config)
     main = start.hidden_states
     original_num_tokens = start.loss_mask.sum()
-    model = Model(output_layer, output_weight, runtime_gather_output, compute_language_model_loss)
-    for depth in predict(start, model, megatron_roll, packed_seq_params, cp_group):
+    model = Model(
+        output_layer, output_weight, runtime_gather_output, compute_language_model_loss, scale_logits_fn, tp_group
+    )
+    for depth in predict(start, model, megatron_roll, packed_seq_params, cp_group, config):
         logged = torch.sum(depth.loss) / depth.num_tokens if depth.num_tokens > 0 else depth.loss.new_tensor(0.0)
         if is_training:
-            save_mtp_loss(logged, depth.number, config.mtp_num_layers)
+            log(logged, depth, model, config)
         main = add_to_backward(main, rescaled_loss(depth, original_num_tokens, config))
     return main

@@ -8,8 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mtp_bench.megatron import save_mtp_loss
-from mtp_bench.variants.common import Config, Model, Roll, add_to_backward, megatron_roll, predict, rescaled_loss, split
+from mtp_bench.variants.common import (
+    Config,
+    Model,
+    Roll,
+    add_to_backward,
+    log,
+    megatron_roll,
+    predict,
+    rescaled_loss,
+    split,
+)
 
 
 def sync_free(
@@ -24,7 +33,9 @@ def sync_free(
     compute_language_model_loss: Callable[[Tensor, Tensor], Tensor],
     config: Config,
     cp_group: Any = None,
+    tp_group: Any = None,
     packed_seq_params: Any = None,
+    scale_logits_fn: Callable[[Tensor], Tensor] | None = None,
     roll: Roll = megatron_roll,
     **_: Any,
 ) -> Tensor:
@@ -35,10 +46,12 @@ def sync_free(
     start = split(hidden_states, labels, loss_mask, config)
     main = start.hidden_states
     original_num_tokens = start.loss_mask.sum()
-    model = Model(output_layer, output_weight, runtime_gather_output, compute_language_model_loss)
-    for depth in predict(start, model, roll, packed_seq_params, cp_group):
+    model = Model(
+        output_layer, output_weight, runtime_gather_output, compute_language_model_loss, scale_logits_fn, tp_group
+    )
+    for depth in predict(start, model, roll, packed_seq_params, cp_group, config):
         logged = torch.sum(depth.loss) / torch.clamp(depth.num_tokens, min=1)
         if is_training:
-            save_mtp_loss(logged, depth.number, config.mtp_num_layers)
+            log(logged, depth, model, config)
         main = add_to_backward(main, rescaled_loss(depth, original_num_tokens, config))
     return main

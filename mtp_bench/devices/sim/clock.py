@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import MutableSequence, Sequence
 from dataclasses import dataclass
 
 from mtp_bench.devices.sim.profile import DeviceProfile
@@ -29,7 +29,7 @@ class Timeline:
         self.issue_ns = 0.0
         self.end_ns = lead_ns
         self.idle_ns = 0.0
-        self.events: list[Event] = []
+        self.events: MutableSequence[Event] = []
         self._busy_once = lead_ns > 0
 
     def enqueue(self, kernels_ns: Sequence[float], host_ns: float | None = None) -> float:
@@ -49,6 +49,10 @@ class Timeline:
     def gap_to_next_ns(self) -> float:
         """How long the device will have idled when the next kernel starts, if the host issues it now."""
         return max(0.0, self.issue_ns + self.profile.host_op_ns + self.profile.launch_latency_ns - self.end_ns)
+
+    def reached_ns(self) -> float:
+        """When the device reaches an event that the host records now."""
+        return max(self.issue_ns + self.profile.launch_latency_ns, self.end_ns)
 
     def _kernel(self, start_ns: float, end_ns: float) -> None:
         """Told of every kernel; a trace keeps them."""
@@ -94,11 +98,11 @@ def replay(events: Sequence[Event], profile: DeviceProfile, lead_ns: float, step
             timeline._apply(Event(profile.host_launch_ns, (lead_ns,)))
         entry_ns = timeline.issue_ns
         lead_at_entry_ns = max(0.0, timeline.end_ns - entry_ns)
-        begin_ns = max(entry_ns + profile.launch_latency_ns, timeline.end_ns)
+        begin_ns = timeline.reached_ns()
         timeline.end_ns, timeline._busy_once, timeline.idle_ns = begin_ns, True, 0.0
         for event in events:
             timeline._apply(event)
-        finish_ns = max(timeline.issue_ns + profile.launch_latency_ns, timeline.end_ns)
+        finish_ns = timeline.reached_ns()
         idle_ns = timeline.idle_ns + finish_ns - timeline.end_ns
         timeline.end_ns = finish_ns
         result = Replay(finish_ns - begin_ns, timeline.issue_ns - entry_ns, lead_at_entry_ns, idle_ns)

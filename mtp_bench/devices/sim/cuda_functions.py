@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ from typing import Any
 
 import torch
 
+from mtp_bench.devices.sim.clock import Timeline
 from mtp_bench.devices.sim.profile import DeviceProfile
 from mtp_bench.devices.sim.state import STATE
 from mtp_bench.devices.sim.tensor import DEVICE_INDEX
@@ -23,21 +25,24 @@ def note_wait(kind: str, what: str) -> None:
         STATE.recorder.wait(kind, what)
 
 
-def _device_now_ns() -> float:
-    return STATE.recorder.timeline.end_ns if STATE.recorder is not None else 0.0
-
-
 class Event:
-    """``torch.cuda.Event`` on the modelled timeline; outside of a recording no time passes."""
+    """``torch.cuda.Event`` on the modelled timeline; outside of a recording no time passes.
+
+    ``issue_ns`` is the host's time when it was recorded and ``device_ns`` when the device reaches it, NaN before that.
+    """
 
     def __init__(
         self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **_: Any
     ) -> None:
-        self._at_ns: float | None = None
+        self.timeline: Timeline | None = None
+        self.issue_ns = 0.0
+        self.device_ns = math.nan
 
     def record(self, stream: Any = None) -> None:
         """Mark the end of what is queued."""
-        self._at_ns = _device_now_ns()
+        self.timeline = STATE.recorder.timeline if STATE.recorder is not None else None
+        self.issue_ns = self.timeline.issue_ns if self.timeline is not None else 0.0
+        self.device_ns = self.timeline.reached_ns() if self.timeline is not None else 0.0
 
     def wait(self, stream: Any = None) -> None:
         """Make a stream wait, not the host; there is one stream."""
@@ -52,9 +57,9 @@ class Event:
 
     def elapsed_time(self, end_event: Event) -> float:
         """Modelled milliseconds between two recorded events."""
-        if self._at_ns is None or end_event._at_ns is None:
+        if math.isnan(self.device_ns) or math.isnan(end_event.device_ns):
             raise ValueError("Both events must be recorded before calculating elapsed time.")
-        return (end_event._at_ns - self._at_ns) / _NS_PER_MS
+        return (end_event.device_ns - self.device_ns) / _NS_PER_MS
 
 
 class Stream:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,8 @@ from mtp_bench import ranges
 from mtp_bench.devices.sim.clock import Timeline
 from mtp_bench.devices.sim.kernels import copy_work, work_of
 from mtp_bench.devices.sim.plans import Plan
+from mtp_bench.devices.sim.profile import DeviceProfile
+from mtp_bench.devices.sim.state import STATE
 from mtp_bench.syncs import Sync, capture_stack
 
 
@@ -36,10 +39,7 @@ class Recorder:
 
     def wait(self, kind: str, op: str, args: tuple[Any, ...] = ()) -> None:
         """The host waited once: for a copy, which is work of the device, or for what was queued."""
-        copied = copy_work(kind, args)
-        if copied is not None:
-            self._device_started(self.timeline.enqueue((self.timeline.profile.copy_ns(copied),), host_ns=0.0))
-        blocked_ns = self.timeline.wait() if kind != "htod_pageable_async" else 0.0
+        blocked_ns = self._wait(kind, args)
         self.syncs.append(
             Sync(
                 kind=kind,
@@ -52,6 +52,12 @@ class Recorder:
             )
         )
         self._unfinished.append(len(self.syncs) - 1)
+
+    def _wait(self, kind: str, args: tuple[Any, ...]) -> float:
+        copied = copy_work(kind, args)
+        if copied is not None:
+            self._device_started(self.timeline.enqueue((self.timeline.profile.copy_ns(copied),), host_ns=0.0))
+        return self.timeline.wait() if kind != "htod_pageable_async" else 0.0
 
     def finish(self) -> None:
         """The step is over: the last sync's gap lasts until the next step's first kernel could start."""
@@ -68,3 +74,34 @@ class Recorder:
             first = self._unfinished[0]
             self.syncs[first] = replace(self.syncs[first], device_idle_ns=round(idle_ns))
             self._unfinished.clear()
+
+
+class JobClock(Recorder):
+    """Models time from :meth:`start` to :meth:`stop` and keeps nothing: a job of any length may run under it."""
+
+    def __init__(self, profile: DeviceProfile) -> None:
+        super().__init__(Timeline(profile))
+        self.timeline.events = deque(maxlen=0)
+
+    @classmethod
+    def start(cls) -> Timeline:
+        """The timeline of who records already, or of a clock that starts now."""
+        if STATE.recorder is None:
+            assert STATE.profile is not None, "the simulated device is used inside its session"
+            STATE.recorder = cls(STATE.profile)
+        return STATE.recorder.timeline
+
+    @staticmethod
+    def stop(timeline: Timeline) -> None:
+        """No time passes any more, where a clock was started."""
+        if isinstance(STATE.recorder, JobClock) and STATE.recorder.timeline is timeline:
+            STATE.recorder = None
+
+    def wait(self, kind: str, op: str, args: tuple[Any, ...] = ()) -> None:
+        """The host waited once; it is not kept."""
+        self._wait(kind, args)
+
+    def absorb(self, inner: Recorder) -> None:
+        """The time that somebody else has recorded passes here too."""
+        for event in inner.timeline.events:
+            self.timeline._apply(event)

@@ -27,6 +27,8 @@ def open_session(device: SimDevice) -> Iterator[None]:
         stack.callback(setattr, STATE, "limit", STATE.limit)
         STATE.limit = device.shape_only_above
         if STATE.sessions == 0:
+            stack.callback(setattr, STATE, "profile", None)
+            STATE.profile = device.profile
             stack.enter_context(_switches())
             stack.enter_context(cuda_alias.cuda_means_sim(device.profile))
         STATE.sessions += 1

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
+    from mtp_bench.devices.sim.profile import DeviceProfile
     from mtp_bench.devices.sim.recorder import Recorder
 
 SHAPE_ONLY_ABOVE = 2**20  # elements
@@ -18,6 +19,7 @@ class SimState:
     def __init__(self) -> None:
         self.registered = False
         self.sessions = 0  # how many sessions are open (they nest)
+        self.profile: DeviceProfile | None = None  # of the outermost open session
         self.limit: float = SHAPE_ONLY_ABOVE  # elements above which a new tensor is shape-only
         self.recorder: Recorder | None = None
         self.deferred: BaseException | None = None  # raised by an operation of a running backward

@@ -1,28 +1,23 @@
-"""The results of a run as ``run.json`` has them: the schema, written atomically and checked on reading.
+"""The schema of ``run.json``: everything that a run found, from which all reports are made.
 
 Times are nanoseconds and a step is one call of the scope. Non-finite numbers are the strings "nan", "inf" and "-inf".
 """
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
-from mtp_bench.errors import InputError
 from mtp_bench.syncs import Sync, SyncSite, by_site, total_known
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA_VERSION: Literal[1] = 1
-FILE_NAME = "run.json"
 _NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -316,142 +311,18 @@ class Run(_Model):
 
     def write(self, folder: Path) -> Path:
         """Write ``run.json`` into ``folder`` in one step, so that a reader never sees half of it; return its path."""
-        path = folder / FILE_NAME
-        partial = folder / f".{FILE_NAME}.{os.getpid()}"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            partial.write_text(self.to_json(), encoding="utf-8")
-            os.replace(partial, path)
-        except OSError as error:
-            raise _cannot_write(folder, error) from None
-        return path
+        from mtp_bench.results.files import write_run
+
+        return write_run(self, folder)
 
     def to_json(self) -> str:
         """The text of ``run.json``."""
-        return json.dumps(self.model_dump(mode="json"), indent=1, allow_nan=False) + "\n"
+        from mtp_bench.results.files import text_of
+
+        return text_of(self)
 
     def to_frame(self) -> pd.DataFrame:
         """Tidy pandas: one row a (workload, variant, scope, lead_ms, sample); a result without times is one row."""
-        import pandas as pd
+        from mtp_bench.results.frame import frame_of
 
-        rows = [{**_result_columns(result), **sample} for result in self.results for sample in _samples(result)]
-        frame = pd.DataFrame(rows, columns=None if rows else ["workload", "variant", "scope", "lead_ms", "sample"])
-        whole = {name: "Int64" for name in ("sample", "round", "syncs", "ops", "sm_clock_mhz") if name in frame}
-        return frame.astype(whole)
-
-
-def require_writable(folder: Path, option: str = "--out") -> None:
-    """Make ``folder`` where it is missing; InputError where nothing can be written there. What is there stays."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise _cannot_write(folder, error, option) from None
-
-
-def _cannot_write(folder: Path, error: OSError, option: str = "--out") -> InputError:
-    return InputError(f"cannot write to {folder}: {error.strerror}; choose another folder with {option}")
-
-
-def load_run(path: str | os.PathLike[str]) -> Run:
-    """Read a ``run.json`` or the folder that holds one; InputError says what is wrong with it and where."""
-    file = Path(path, FILE_NAME) if os.path.isdir(path) else Path(path)
-    try:
-        text = file.read_text(encoding="utf-8-sig")  # an editor may have put a byte order mark there
-    except FileNotFoundError:
-        raise InputError(f"{file}: no such run; give a {FILE_NAME} or the folder that holds one") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{file}: not JSON: not a text file in UTF-8") from None
-    except OSError as error:
-        raise InputError(f"{file}: {error.strerror}") from None
-    values = _parse_json(file, text)
-    version = values.get("schema_version") if isinstance(values, dict) else None
-    if type(version) is not int:
-        raise InputError(f"{file}: not a run of mtp-bench: it has no schema_version")
-    if version > SCHEMA_VERSION:
-        raise InputError(
-            f"{file}: written by a newer mtp-bench (schema_version {version}, this one reads up to {SCHEMA_VERSION}); "
-            "update mtp-bench"
-        )
-    if version < SCHEMA_VERSION:
-        raise InputError(f"{file}: schema_version: no mtp-bench wrote {version}, this one reads {SCHEMA_VERSION}")
-    try:
-        run = Run.model_validate_json(text)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise InputError(f"{file}: {_location(first['loc'])}: {first['msg']}") from None
-    _check_results(file, run)
-    return run
-
-
-def _check_results(file: Path, run: Run) -> None:
-    """InputError for what no run writes and no comparison could tell apart."""
-    places: dict[tuple[str, str, str, float], int] = {}
-    for index, result in enumerate(run.results):
-        if result.workload not in run.workloads:
-            raise InputError(f"{file}: results[{index}].workload: {result.workload!r} is not among workloads")
-        first = places.setdefault((result.workload, result.scope, result.variant, result.lead_ms), index)
-        if first != index:
-            what = f"{result.variant} on {result.workload} at {result.lead_ms:g} ms lead"
-            raise InputError(f"{file}: results[{index}]: {what} is there twice, as results[{first}] too")
-
-
-def _parse_json(file: Path, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise InputError(f"{file}: not a run of mtp-bench: nested too deep") from None
-    except json.JSONDecodeError as error:
-        if not text.strip():
-            raise InputError(f"{file}:1: not JSON: the file is empty") from None
-        begun = text.lstrip()[:1] == "{"
-        ended = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
-        if begun and ended:
-            raise InputError(f"{file}:{error.lineno}: cut off: the file ends in the middle; run it again") from None
-        raise InputError(f"{file}:{error.lineno}: not JSON: {error.msg}") from None
-    except ValueError:  # Python's limit of digits
-        raise InputError(f"{file}: not JSON of mtp-bench: it holds an integer with thousands of digits") from None
-
-
-def _location(loc: tuple[int | str, ...]) -> str:
-    """``results[0].status`` for ("results", 0, "status")."""
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc)
-    return text.lstrip(".") or "the whole file"
-
-
-def _result_columns(result: Result) -> dict[str, Any]:
-    return {
-        "workload": result.workload,
-        "variant": result.variant,
-        "scope": result.scope,
-        "harness": result.harness,
-        "lead_ms": result.lead_ms,
-        "device": result.device,
-        "status": result.status,
-        "values": result.numerics.status if result.numerics else None,
-        "syncs": result.syncs.count if result.syncs else None,
-        "capturable": result.graph_capture.possible if result.graph_capture else None,
-        "ops": result.ops,
-        "modelled": result.time.modelled if result.time else None,
-    }
-
-
-def _samples(result: Result) -> list[dict[str, Any]]:
-    time = result.time
-    if time is None:
-        return [{"sample": None}]
-    idle = time.device_idle_ns or [None] * len(time.step_ns)
-    return [
-        {
-            "sample": index,
-            "round": time.round[index],
-            "step_ns": time.step_ns[index],
-            "host_ns": time.host_ns[index],
-            "lead_ns": time.lead_ns[index],
-            "device_idle_ns": idle[index],
-            "sm_clock_mhz": time.sm_clock_mhz[index],
-            "throttled": time.throttled[index],
-        }
-        for index in range(len(time.step_ns))
-    ]
+        return frame_of(self)

@@ -1,0 +1,292 @@
+"""What one rank measures in a running job, window by window, in memory that does not grow.
+
+An iteration has four marks: its begin and end, and entry and exit of one call of the loss. At every boundary the
+oldest iterations that the device has passed are read, two at most, so that no iteration pays for a whole window.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from array import array
+from dataclasses import dataclass, field
+
+import torch
+
+from mtp_bench.ab.marks import HostTime, marks_on
+from mtp_bench.devices.nvml import Clock, Nvml
+from mtp_bench.results import Time
+
+MAX_WINDOWS = 10_000  # what a run of ab keeps in memory and in its file: some 600 KB
+# A window has 2 more to be read in: its places in the pool are then needed again.
+_WINDOWS_IN_FLIGHT = 3
+_READS = 2  # iterations read at a boundary at most: one would never catch up
+_BEGIN, _ENTRY, _EXIT, _END = range(4)
+_MARKS = 4
+# A lead is given where its bounds are closer than either.
+_LEAD_WITHIN_NS = 50_000.0
+_LEAD_WITHIN = 0.1
+_POLL_S = 0.0005
+_MEASURED = 1
+_NO_WINDOW = -1
+
+
+@dataclass(slots=True)
+class _Window:
+    """One of the few windows that are not read yet; kept for good and filled anew."""
+
+    kept: int  # iterations of a window but its first
+    number: int = _NO_WINDOW
+    read: int = 0
+    step_ns: float = 0.0
+    host_ns: float = 0.0
+    calls: int = 0  # of the loss, timed
+    loss_ns: array[float] = field(init=False)
+    lead_least_ns: array[float] = field(init=False)
+    lead_most_ns: array[float] = field(init=False)
+
+    def __post_init__(self) -> None:
+        empty = bytes(8 * self.kept)
+        self.loss_ns, self.lead_least_ns, self.lead_most_ns = (array("d", empty) for _ in range(3))
+
+    def open(self, number: int) -> None:
+        self.number, self.read, self.calls = number, 0, 0
+        self.step_ns = self.host_ns = 0.0
+
+    def lead_of_calls_ns(self) -> float:
+        """The median of the leads, which lies between the medians of their bounds; NaN where these are far apart."""
+        if not self.calls:
+            return math.nan
+        least_ns = statistics.median(self.lead_least_ns[: self.calls])
+        most_ns = statistics.median(self.lead_most_ns[: self.calls])
+        middle_ns = (least_ns + most_ns) / 2
+        known = most_ns - least_ns <= max(_LEAD_WITHIN_NS, _LEAD_WITHIN * middle_ns)
+        return middle_ns if known and math.isfinite(middle_ns) else math.nan
+
+
+class Recorder:
+    """Times of at most ``windows`` windows of ``window`` iterations on ``device``; the first of each is dropped.
+
+    Nothing here waits for the device. What it has not passed two windows later is lost.
+    """
+
+    def __init__(self, device: torch.device, windows: int, window: int) -> None:
+        assert 1 <= windows <= MAX_WINDOWS
+        assert window >= 2
+        self.windows = 0
+        self.windows_lost = 0
+        # One more than can be unread: the iteration read last is still there for the next one to be placed by.
+        self._slots = _WINDOWS_IN_FLIGHT * window + 1
+        self._device = device if device.index is not None else torch.device(device.type, torch.cuda.current_device())
+        self._marks = marks_on(self._device, _MARKS * self._slots)
+        self.modelled = self._marks.modelled
+        self._nvml: Nvml | None = None
+
+        self._state = bytearray(windows)
+        self._variant, self._round, self._sm_mhz, self._throttled = (array("q", bytes(8 * windows)) for _ in range(4))
+        self._step_ns, self._host_ns, self._lead_ns, self._loss_ns = (array("d", bytes(8 * windows)) for _ in range(4))
+        self._ended = self._sampled = 0  # windows before these have ended, and have a clock
+
+        self._flight = [_Window(window - 1) for _ in range(_WINDOWS_IN_FLIGHT)]
+        self._number = _NO_WINDOW  # the window of the iterations that begin now
+        self._iteration = 0  # of that window, begun
+        self._begun = self._closed = self._seen = 0  # iterations: begun, ended, read or given up
+        # Of the iteration in a slot: the window it counts in, and its last mark, perhaps the begin of the next one.
+        self._number_of, self._end_of = (array("q", bytes(8 * self._slots)) for _ in range(2))
+        self._timed = bytearray(self._slots)  # 1 where a call of the loss was
+
+        self._calls = self._calls_before = 0  # of the loss, in this iteration and in the one before
+        self._call_to_time = 0
+        self._passed = HostTime()
+        self._last_read = -1  # the mark that `_passed` speaks of
+
+    def begin_window(self, number: int, variant: int, round_number: int) -> None:
+        """The iterations that begin from now on are those of this window; windows are numbered from 0."""
+        window = self._flight[number % _WINDOWS_IN_FLIGHT]
+        self._lose(window.number)
+        window.open(number)
+        self._variant[number], self._round[number] = variant, round_number
+        self._number, self._iteration = number, 0
+        self._ended = number
+
+    def begin_step(self) -> None:
+        """An iteration begins; it ends the one before where nothing else did."""
+        if self._begun - self._seen == self._slots - 1:
+            self._give_up_oldest()
+        slot = self._begun % self._slots
+        begin = _MARKS * slot + _BEGIN
+        self._marks.record(begin)
+        self._close(begin)
+        self._number_of[slot] = self._number if self._iteration else _NO_WINDOW
+        self._timed[slot] = 0
+        self._calls, self._calls_before = 0, self._calls
+        self._call_to_time = self._iteration % self._calls_before if self._calls_before else 0
+        self._iteration += 1
+        self._begun += 1
+        self._read()
+        self._marks.look()
+
+    def cancel_step(self) -> None:
+        """What began was no iteration: it is not counted. Another begins where ``begin_step`` is called again."""
+        if self._closed < self._begun:
+            self._number_of[(self._begun - 1) % self._slots] = _NO_WINDOW
+            self._iteration -= 1
+            self._calls = self._calls_before
+
+    def enter_loss(self) -> None:
+        """A call of the loss begins. One of an iteration's calls is timed, each in its turn."""
+        if self._calls == self._call_to_time and self._closed < self._begun:
+            self._marks.record(_MARKS * ((self._begun - 1) % self._slots) + _ENTRY)
+            self._marks.look()
+
+    def leave_loss(self) -> None:
+        """It has returned."""
+        if self._calls == self._call_to_time and self._closed < self._begun:
+            slot = (self._begun - 1) % self._slots
+            self._marks.record(_MARKS * slot + _EXIT)
+            self._timed[slot] = 1
+            self._marks.look()
+        self._calls += 1
+
+    def end_step(self) -> None:
+        """The iteration ends here; what follows until the next begin is no part of it."""
+        if self._closed < self._begun:
+            end = _MARKS * ((self._begun - 1) % self._slots) + _END
+            self._marks.record(end)
+            self._close(end)
+            self._marks.look()
+
+    def drop_window(self) -> None:
+        """The window of the iterations that begin now was disturbed: it counts as lost."""
+        self._lose(self._number)
+        self._number = _NO_WINDOW
+
+    def finish(self, at_most_s: float) -> None:
+        """Read what the device passes within so many seconds, by looking now and then; the rest is lost."""
+        self._ended = self._number + 1
+        deadline = time.perf_counter() + at_most_s
+        while self._read() and time.perf_counter() < deadline:
+            time.sleep(_POLL_S)
+            self._marks.look()
+        while self._seen < self._closed:
+            self._give_up_oldest()
+        self._marks.close()
+
+    def sample_clock(self) -> None:
+        """Ask NVML for the clock, for the windows that have ended since it was last asked. The writer's thread does."""
+        ended = self._ended
+        if self._sampled >= ended:
+            return
+        clock = self._ask_clock()
+        for number in range(self._sampled, ended):
+            self._sm_mhz[number], self._throttled[number] = clock.sm_mhz or 0, clock.throttled
+        self._sampled = ended
+
+    def times(self, variant: int) -> Time | None:
+        """The windows of a variant in order; None while there are none. May be called on another thread."""
+        measured = bytes(self._state)  # a window's state is written when all else of it has been
+        numbers = [n for n, state in enumerate(measured) if state == _MEASURED and self._variant[n] == variant]
+        if not numbers:
+            return None
+        loss_ns = [_known(self._loss_ns[number]) for number in numbers]
+        return Time(
+            modelled=self.modelled,
+            step_ns=[self._step_ns[number] for number in numbers],
+            round=[self._round[number] for number in numbers],
+            host_ns=[self._host_ns[number] for number in numbers],
+            lead_ns=[_known(self._lead_ns[number]) for number in numbers],
+            loss_ns=loss_ns if any(value is not None for value in loss_ns) else None,
+            sm_clock_mhz=[self._sm_mhz[number] or None for number in numbers],
+            throttled=[bool(self._throttled[number]) for number in numbers],
+        )
+
+    def _close(self, end: int) -> None:
+        if self._closed < self._begun:
+            self._end_of[self._closed % self._slots] = end
+            self._closed += 1
+
+    def _read(self) -> bool:
+        """Read the oldest iterations that have passed. Returns whether any is left that has ended."""
+        for _ in range(_READS):
+            if self._seen == self._closed:
+                return False
+            slot = self._seen % self._slots
+            if not self._marks.has_passed(self._end_of[slot]):
+                return True
+            self._read_iteration(slot)
+            self._seen += 1
+        return self._seen < self._closed
+
+    def _read_iteration(self, slot: int) -> None:
+        marks, passed = self._marks, self._passed
+        begin, entry, exit_, end = _MARKS * slot, _MARKS * slot + _ENTRY, _MARKS * slot + _EXIT, self._end_of[slot]
+        self._go_on_to(begin)
+        window = self._flight[self._number_of[slot] % _WINDOWS_IN_FLIGHT]
+        counts = window.number == self._number_of[slot] != _NO_WINDOW
+        step_ns = 0.0
+        if self._timed[slot]:
+            step_ns = self._go_on_to(entry)
+            if counts:
+                entered_ns = marks.host_ns(entry)
+                window.lead_least_ns[window.calls] = passed.not_before_ns - entered_ns
+                window.lead_most_ns[window.calls] = passed.not_after_ns - entered_ns
+            loss_ns = self._go_on_to(exit_)
+            step_ns += loss_ns
+            if counts:
+                window.loss_ns[window.calls] = loss_ns
+                window.calls += 1
+        step_ns += self._go_on_to(end)
+        if counts:
+            window.step_ns += step_ns
+            window.host_ns += marks.host_ns(end) - marks.host_ns(begin)
+            window.read += 1
+            if window.read == window.kept:
+                self._keep(window)
+
+    def _go_on_to(self, mark: int) -> float:
+        """Follow the device to its next mark. Returns how long it took, 0 where nothing came before."""
+        if mark == self._last_read:
+            return 0.0
+        elapsed_ns = 0.0
+        if self._last_read >= 0:
+            elapsed_ns = self._marks.elapsed_ns(self._last_read, mark)
+            self._passed.advance(elapsed_ns)
+        self._passed.observe(*self._marks.bounds_ns(mark))
+        self._last_read = mark
+        return elapsed_ns
+
+    def _keep(self, window: _Window) -> None:
+        number = window.number
+        self._step_ns[number] = window.step_ns / window.kept
+        self._host_ns[number] = window.host_ns / window.kept
+        self._lead_ns[number] = window.lead_of_calls_ns()
+        self._loss_ns[number] = statistics.median(window.loss_ns[: window.calls]) if window.calls else math.nan
+        self._state[number] = _MEASURED
+        self.windows += 1
+        window.number = _NO_WINDOW
+
+    def _lose(self, number: int) -> None:
+        window = self._flight[number % _WINDOWS_IN_FLIGHT]
+        if window.number == number != _NO_WINDOW:
+            window.number = _NO_WINDOW
+            self.windows_lost += 1
+
+    def _give_up_oldest(self) -> None:
+        slot = self._seen % self._slots
+        self._lose(self._number_of[slot])
+        self._marks.forget(_MARKS * slot, _MARKS * slot + _END)
+        self._passed.restart()
+        self._last_read = -1
+        self._seen += 1
+
+    def _ask_clock(self) -> Clock:
+        if self.modelled:
+            return Clock()
+        if self._nvml is None:
+            self._nvml = Nvml.of(self._device.index)
+        return self._nvml.clock()
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
