@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from mtp_bench.conformance.applies import supported
+
 if TYPE_CHECKING:
     from mtp_bench.variants import Variant
 
@@ -90,11 +92,11 @@ class Inputs:
     head: Literal["own", "tied", "sequence_parallel"] = "own"
     logits_factor: float | None = None  # scale_logits_fn multiplies the logits by it
     config: Mapping[str, Any] = field(default_factory=dict)  # further keys of TransformerConfig
-    training: bool = True  # is_training; without it autograd is off too where ``grad`` says so
-    grad: bool = True
+    training: bool = True  # is_training
+    grad: bool = True  # without it the variant is called under no_grad
     loss_scale: float | None = None  # MTPLossAutoScaler.set_loss_scale was called with it
-    microbatches: int | None = None  # so many, by Megatron's schedule; None: one call without a schedule
-    steps: int = 1  # training steps, each ended by Megatron's track_mtp_metrics
+    microbatches: int | None = None  # so many in a step, by Megatron's schedule; None: one call and no schedule
+    steps: int | None = None  # training steps, each ended by Megatron's track_mtp_metrics; None: one that is not
 
     @property
     def packed(self) -> bool:
@@ -128,7 +130,7 @@ class Observation:
     process_changed: Sequence[str] = ()
     head_trained: bool | None = None
     acceptance: Sequence[tuple[float, float]] = ()  # (correct, total) a depth
-    interval_average: Sequence[float] = ()  # over ``steps``: what the training log shows
+    interval_average: Sequence[float] = ()  # what the training log shows of all ``steps``, a number a depth
     error: str = ""
 
     @property
@@ -197,5 +199,5 @@ class Case:
     affected: tuple[Affected, ...] = ()
     ranks: Ranks | None = None
     tolerance: float = 1e-5
-    applies: Callable[[Variant, Inputs], str | None] = lambda variant, inputs: None
+    applies: Callable[[Variant, Inputs], str | None] = supported
     judge: Callable[[Case, Observation], Outcome] | None = None  # None: mtp_bench.conformance.judging.judge

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from mtp_bench.conformance.model import Inputs, Observation, Rows
+from mtp_bench.conformance.model import Case, Inputs, Observation, Rows
 from mtp_bench.inputs import Given
-from mtp_bench.megatron import clear_logged_losses, logged_losses, make_packed_seq_params, transformer_config
+from mtp_bench.megatron import clear_logged_losses, integrity, logged_losses, make_packed_seq_params, transformer_config
 from mtp_bench.megatron.state import quiet
+from mtp_bench.syncs import Sync
 from mtp_bench.worker import describe_error
 from mtp_bench.workloads import Workload
 
@@ -55,24 +57,53 @@ class OutputLayer(torch.nn.Module):
         return torch.nn.functional.linear(input_, weight), None
 
 
-def observe(variant: Variant, inputs: Inputs, device: Device, *, count_syncs: bool = False) -> Observation:
+def observe_case(variant: Variant, case: Case, device: Device) -> Observation:
+    """Run ``variant`` on the inputs of ``case``, and look at everything that the case asks for."""
+    asked = {*case.expected, *(name for definition in case.definitions for name in definition.expected)}
+    return observe(
+        variant,
+        case.inputs,
+        device,
+        count_syncs="syncs" in asked,
+        watch_process="process_changed" in asked,
+    )
+
+
+def observe(
+    variant: Variant, inputs: Inputs, device: Device, *, count_syncs: bool = False, watch_process: bool = False
+) -> Observation:
     """Run ``variant`` once on ``inputs``; what it raises is the observation's ``error``.
 
-    With ``count_syncs`` it is run a second time, under the device's detectors.
+    With ``count_syncs`` it is run once more, under the device's detectors. ``watch_process`` takes 30 ms.
     """
     try:
+        watch = ProcessWatch() if watch_process else None
         probe = Probe(variant, inputs, device)
         observation = probe.observe()
-        if not count_syncs:
-            return observation
-        syncs = tuple(
-            f"{sync.file}:{sync.line} in {sync.function} ({sync.kind})" for sync in device.observe(probe.step).syncs
-        )
-        return Observation(**{**vars(observation), "syncs": syncs})
-    except Exception as error:
+        if watch is not None:
+            observation = replace(observation, process_changed=watch.changed())
+        if count_syncs:
+            syncs = device.observe(probe.step).syncs
+            observation = replace(observation, syncs=[_described(sync) for sync in syncs])
+        return observation
+    except BaseException as error:  # SystemExit too: Ctrl-C does not reach this process
         return Observation(error=describe_error(error))
     finally:
         clear_logged_losses()
+
+
+class ProcessWatch:
+    """Megatron's functions and PyTorch's modes, as they were when this was made."""
+
+    def __init__(self) -> None:
+        self._functions = integrity.snapshot()
+        self._modes = _modes()
+
+    def changed(self) -> list[str]:
+        """What is not as it was, by name."""
+        replaced = integrity.replaced_since(self._functions)
+        now = _modes()
+        return [*([integrity.names(replaced)] if replaced else []), *(k for k, v in self._modes.items() if now[k] != v)]
 
 
 class Probe:
@@ -97,28 +128,62 @@ class Probe:
         """Call the variant, run its backward pass, and read everything off the device."""
         given = Given(self.config, self.packed_seq_params, **self._tensors())
         clear_logged_losses()
-        with self._scaled(), contextlib.nullcontext() if self.inputs.grad else torch.no_grad():
-            result = self.step()
+        totals: dict[str, Tensor] = {}
+        with self._scaled(), torch.set_grad_enabled(self.inputs.grad):
+            for _ in range(self.inputs.steps or 1):
+                result = self.step()
+                logged, acceptance = [float(loss) for loss in logged_losses()], _acceptance()
+                if self.inputs.steps:
+                    self._end_step(totals)
         chunk = len(self.hidden_states) // (1 + self.inputs.depths)
         gradient = self.hidden_states.grad
         chunks = [] if gradient is None else [_rows(part) for part in torch.split(gradient, chunk)]
         return Observation(
             coefficients=chunks[1:],
             labels=[labels.tolist() for labels in self.labels_seen],
-            logged=[float(loss) for loss in logged_losses()],
+            logged=logged,
             main_gradient=chunks[0] if chunks else (),
             result=_rows(result),
             inputs_changed=given.changed(),
             head_trained=self._head_trained(),
+            acceptance=acceptance,
+            interval_average=[float(total) / (self.inputs.steps or 1) for total in totals.values()],
         )
 
     def step(self) -> Tensor:
         """One call of the variant, with its backward pass where gradients are asked for."""
+        if self.inputs.microbatches is not None:
+            return self._by_schedule(self.inputs.microbatches)
         result = self.variant(**self._arguments())
         if self.inputs.grad:
             upstream = self.upstream[:, : len(result)].T.unsqueeze(-1).to(self.device)
             torch.autograd.backward(result, upstream)
         return result.detach()
+
+    def _by_schedule(self, microbatches: int) -> Tensor:
+        """All microbatches of a training step, by Megatron's own schedule; each time with the same hidden states."""
+        from megatron.core.pipeline_parallel.schedules import forward_backward_no_pipelining
+
+        model = _Model(self)
+        forward_backward_no_pipelining(
+            forward_step_func=lambda _, model: (model(), model.loss),
+            data_iterator=iter(()),
+            model=model,
+            num_microbatches=microbatches,
+            seq_length=self.inputs.shape[1],
+            micro_batch_size=self.inputs.shape[0],
+            forward_only=False,
+        )
+        assert model.result is not None
+        return model.result
+
+    def _end_step(self, totals: dict[str, Tensor]) -> None:
+        """What Megatron's training loop does with the tracker after every step; it adds up ``totals``."""
+        from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
+
+        MTPLossLoggingHelper.track_mtp_metrics(
+            loss_scale=1 / (self.inputs.microbatches or 1), iteration=1, writer=None, total_loss_dict=totals
+        )
 
     def _arguments(self) -> dict[str, Any]:
         from megatron.core import parallel_state
@@ -227,6 +292,33 @@ class Probe:
             MTPLossAutoScaler.main_loss_backward_scale = before
 
 
+class _Model(torch.nn.Module):
+    """What Megatron's schedule takes for a model: the MTP loss, and a main loss that is linear too."""
+
+    model_type = "encoder_or_decoder"
+
+    def __init__(self, probe: Probe) -> None:
+        super().__init__()
+        self.probe = probe
+        self.config = probe.config
+        self.result: Tensor | None = None
+
+    def set_input_tensor(self, _: Any) -> None:
+        """There is no stage before this one."""
+
+    def forward(self) -> Tensor:
+        """The main model's losses [B, S]."""
+        result = self.probe.variant(**self.probe._arguments())
+        self.result = result.detach()
+        return _linear_loss(result, result)
+
+    def loss(self, losses: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Their sum, the number of tokens, and nothing to report."""
+        loss_mask = self.probe.loss_mask
+        assert loss_mask is not None
+        return (losses * loss_mask).sum(), loss_mask.sum().int(), {}
+
+
 def _linear_loss(_: Tensor, logits: Tensor) -> Tensor:
     """The last logit of each position: [S, B, V] to [B, S]."""
     return logits[..., -1].clone().T.contiguous()
@@ -256,6 +348,31 @@ def _config(inputs: Inputs) -> Any:
     for name, value in inputs.config.items():
         setattr(config, name, value)
     return config
+
+
+def _acceptance() -> list[tuple[float, float]]:
+    """(correct, total) a depth, where Megatron's tracker has them and anything was counted."""
+    from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
+
+    tracker = MTPLossLoggingHelper.tracker
+    if "total_values" not in tracker or not tracker["total_values"].any():
+        return []
+    return list(zip(tracker["correct_values"].tolist(), tracker["total_values"].tolist(), strict=True))
+
+
+def _modes() -> dict[str, Any]:
+    from megatron.core.transformer.multi_token_prediction import MTPLossAutoScaler
+
+    return {
+        "torch.is_grad_enabled()": torch.is_grad_enabled(),
+        "torch.is_anomaly_enabled()": torch.is_anomaly_enabled(),
+        "torch.get_default_dtype()": torch.get_default_dtype(),
+        "MTPLossAutoScaler.main_loss_backward_scale": id(MTPLossAutoScaler.main_loss_backward_scale),
+    }
+
+
+def _described(sync: Sync) -> str:
+    return f"{sync.file}:{sync.line} in {sync.function} ({sync.kind})"
 
 
 def _rows(chunk: Tensor) -> list[list[float]]:

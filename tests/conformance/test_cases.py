@@ -7,15 +7,14 @@ import pytest
 from mtp_bench import variants
 from mtp_bench.conformance import all_cases
 from mtp_bench.conformance.judging import judge
-from mtp_bench.conformance.probe import observe
+from mtp_bench.conformance.probe import observe_case
 
 CASES = {case.id: case for case in all_cases()}
 
 
 def outcome(variant, case_id, device):
     case = CASES[case_id]
-    observation = observe(variants.load(variant), case.inputs, device, count_syncs=case.property == "syncs")
-    return judge(case, observation)
+    return judge(case, observe_case(variants.load(variant), case, device))
 
 
 @pytest.mark.parametrize(
