@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from mtp_bench.conformance.model import Affected, Case, Definition, Inputs, Reference
+
+
+@dataclass(frozen=True)
+class _At(Reference):
+    """A reference into the repository that ``project`` is the full name of."""
+
+    @property
+    def url(self) -> str:
+        return f"https://github.com/{self.project}/issues/{self.number}"
+
 
 CASES = (
     Case(
@@ -23,7 +35,7 @@ CASES = (
         fault="Deeper depths weigh less than they should, the more the shorter the sequences: all are divided by the "
         "number of tokens of the main loss, and a depth has one target less than the one before.",
         property="gradient",
-        references=(Reference("torchtitan", 4682),),
+        references=(_At("pytorch/torchtitan", 4682),),
         inputs=Inputs(labels=[[1, 2, 3, 4]], loss_mask=[[1, 1, 1, 1]], depths=2, per_token=False),
         expected={"coefficients": [[[1 / 6, 1 / 6, 1 / 6, 0.0]], [[1 / 4, 1 / 4, 0.0, 0.0]]]},
         arithmetic="Each of 2 depths has the share 1/2. Depth 1 has 3 targets: 1/2 / 3 = 1/6 each; depth 2 has 2: "
@@ -35,7 +47,7 @@ CASES = (
         fault="A sample that is too short for the depth spoils the microbatch: its own mean is 0/0, and NaN reaches "
         "the other samples' gradients.",
         property="values",
-        references=(Reference("VeOmni", 1088),),
+        references=(_At("ByteDance-Seed/VeOmni", 1088),),
         inputs=Inputs(labels=[[1, 2, 3], [4, 5, 6]], loss_mask=[[1, 1, 1], [1, 0, 0]], per_token=False),
         expected={"coefficients": [[[0.5, 0.5, 0.0], [0.0, 0.0, 0.0]]], "logged": [1.0]},
         arithmetic="Shifted by one, the masks are [1, 1, 0] and [0, 0, 0]: 2 targets in all, 1/2 each. The losses are "
@@ -74,7 +86,7 @@ CASES = (
         fault="The last position of each sequence is trained on label 0, which the roll left there, or on the next "
         "sequence's first label: without a mask nobody says that it has no target.",
         property="gradient",
-        references=(Reference("PaddleFleet", 1808), Reference("Megatron-LM", 1647)),
+        references=(_At("PaddlePaddle/PaddleFleet", 1808), Reference("Megatron-LM", 1647)),
         affected=(Affected("megatron-core", until="0.15.3"),),
         inputs=Inputs(labels=[[1, 2, 3, 4, 5, 6]], loss_mask=None, cu_seqlens=[0, 3, 6], per_token=False),
         expected={"coefficients": [[[0.25, 0.25, 0.0, 0.25, 0.25, 0.0]]]},
@@ -87,10 +99,20 @@ CASES = (
         "target, or stays in the tensor as it was with its mask of 1.",
         property="values",
         references=(Reference("Megatron-LM", 7278),),
-        affected=(Affected("megatron-core", since="0.14.0"),),
-        inputs=Inputs(labels=[[1, 2, 3, 4, 5, 6, 7, 9]], loss_mask=None, cu_seqlens=[0, 7], cu_seqlens_padded=[0, 8]),
-        expected={"targets": [[[2, 3, 4, 5, 6, 7, 0, 0]]]},
-        arithmetic="7 tokens in 8 places: the targets are 2 to 7. Position 6 has none left, position 7 is padding.",
+        affected=(Affected("megatron-core", since="0.14.0"), Affected("verl", since="0.8.0")),
+        inputs=Inputs(
+            labels=[[1, 2, 3, 4, 5, 9, 9, 9]],
+            loss_mask=None,
+            cu_seqlens=[0, 5],
+            cu_seqlens_padded=[0, 8],
+            per_token=False,
+        ),
+        expected={
+            "targets": [[[2, 3, 4, 5, 0, 0, 0, 0]]],
+            "coefficients": [[[0.25, 0.25, 0.25, 0.25, 0.0, 0.0, 0.0, 0.0]]],
+        },
+        arithmetic="5 tokens in 8 places: the targets are 2 to 5, a quarter each. Position 4 has none left, the rest "
+        "is padding.",
     ),
     Case(
         id="log-per-depth",
@@ -98,7 +120,7 @@ CASES = (
         fault="Only the first or the last depth shows in the log, or their sum: with more than one depth there is one "
         "value each to log.",
         property="log",
-        references=(Reference("slime", 2131), Reference("slime", 2132)),
+        references=(_At("THUDM/slime", 2131), _At("THUDM/slime", 2132)),
         inputs=Inputs(labels=[[1, 2, 3, 4]], loss_mask=[[1, 1, 1, 1]], losses=[[1, 2, 6, 8]], depths=2),
         expected={"logged": [3.0, 1.5]},
         arithmetic="Depth 1 has the targets of positions 0 to 2: (1 + 2 + 6) / 3 = 3. Depth 2 those of 0 and 1: "
@@ -109,7 +131,7 @@ CASES = (
         title="a target that counts, reached through one that does not",
         fault="Targets are trained on with a weight that no definition gives them.",
         property="gradient",
-        references=(Reference("slime", 751),),
+        references=(_At("THUDM/slime", 751),),
         inputs=Inputs(labels=[[1, 2, 3, 4]], loss_mask=[[1, 0, 1, 1]], per_token=False),
         definitions=(
             Definition(
