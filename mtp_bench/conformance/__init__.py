@@ -8,7 +8,8 @@ __all__ = ["all_cases"]
 
 
 def all_cases() -> tuple[Case, ...]:
-    """Every case, by subject; importing them needs neither torch nor Megatron."""
-    from mtp_bench.conformance.cases import normalisation, packed
+    """Every case, by subject. Importing them needs neither torch nor Megatron."""
+    from mtp_bench.conformance.cases import head, log, masks, normalisation, packed, side_effects, syncs, targets
 
-    return (*normalisation.CASES, *packed.CASES)
+    modules = (normalisation, masks, targets, packed, log, head, side_effects, syncs)
+    return tuple(case for module in modules for case in module.CASES)

@@ -15,8 +15,11 @@ _LONGEST_ROW = 16  # numbers that are shown one by one
 
 def judge(case: Case, observation: Observation) -> Outcome:
     """Compare what ``case`` expects with ``observation``; where people disagree, say whose definition is followed."""
-    if case.judge is not None:
-        return case.judge(case, observation)
+    return (case.judge or judge_as)(case, observation)
+
+
+def judge_as(case: Case, observation: Observation) -> Outcome:
+    """What :func:`judge` does where a case has no judge of its own."""
     if observation.error:
         return Outcome("failed", None, shown(_expected(case)), f"It raised {observation.error}.")
     if case.definitions:

@@ -6,7 +6,7 @@ To be used inside ``device.session()`` and ``isolated_state(device)``, whose pro
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from mtp_bench.conformance.model import Case, Inputs, Observation, Rows
 from mtp_bench.inputs import Given
 from mtp_bench.megatron import clear_logged_losses, integrity, logged_losses, make_packed_seq_params, transformer_config
 from mtp_bench.megatron.state import quiet
-from mtp_bench.syncs import Sync
+from mtp_bench.syncs import Sync, by_site
 from mtp_bench.worker import describe_error
 from mtp_bench.workloads import Workload
 
@@ -83,8 +83,7 @@ def observe(
         if watch is not None:
             observation = replace(observation, process_changed=watch.changed())
         if count_syncs:
-            syncs = device.observe(probe.step).syncs
-            observation = replace(observation, syncs=[_described(sync) for sync in syncs])
+            observation = replace(observation, syncs=_by_site(device.observe(probe.step).syncs))
         return observation
     except BaseException as error:  # SystemExit too: Ctrl-C does not reach this process
         return Observation(error=describe_error(error))
@@ -119,7 +118,7 @@ class Probe:
         self.labels = self._tensor(inputs.labels, inputs.labels_dtype)
         self.loss_mask = self._tensor(inputs.loss_mask, inputs.mask_dtype)
         self.input_ids = self._tensor(inputs.input_ids, inputs.labels_dtype)
-        self.upstream = torch.arange(1.0, length + 1).expand(rows, length)
+        self.upstream = torch.arange(1.0, length + 1).expand(rows, length).T.unsqueeze(-1).to(self.device)
         self.hidden_states = self._hidden_states()
         self.output_layer, self.output_weight = self._head()
         self.packed_seq_params = self._packed_seq_params()
@@ -156,8 +155,7 @@ class Probe:
             return self._by_schedule(self.inputs.microbatches)
         result = self.variant(**self._arguments())
         if self.inputs.grad:
-            upstream = self.upstream[:, : len(result)].T.unsqueeze(-1).to(self.device)
-            torch.autograd.backward(result, upstream)
+            torch.autograd.backward(result, self.upstream[: len(result)])
         return result.detach()
 
     def _by_schedule(self, microbatches: int) -> Tensor:
@@ -234,7 +232,7 @@ class Probe:
             losses = torch.zeros(rows, length)
         if self.inputs.head == "sequence_parallel":  # this rank has the first half
             losses = losses[:, : length // 2]
-        main = self.upstream[:, : losses.shape[1]]
+        main = torch.arange(1.0, losses.shape[1] + 1).expand_as(losses)
         whole = torch.cat([main, *[losses] * self.inputs.depths], dim=1)
         return whole.T.unsqueeze(-1).contiguous().to(self.device).requires_grad_(self.inputs.grad)
 
@@ -371,8 +369,13 @@ def _modes() -> dict[str, Any]:
     }
 
 
-def _described(sync: Sync) -> str:
-    return f"{sync.file}:{sync.line} in {sync.function} ({sync.kind})"
+def _by_site(syncs: Iterable[Sync]) -> list[str]:
+    """``8 x FILE:LINE in FUNCTION (KIND): CODE``, a line of code each."""
+    return [
+        f"{site.count} x {site.first.file}:{site.first.line} in {site.first.function} ({site.first.kind}): "
+        f"{site.first.code}"
+        for site in by_site(syncs)
+    ]
 
 
 def _rows(chunk: Tensor) -> list[list[float]]:
