@@ -38,7 +38,9 @@ def save_mtp_loss(loss: torch.Tensor, layer_number: int, num_layers: int, accept
     from megatron.core import parallel_state
     from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper as Helper
 
-    group = parallel_state.get_data_parallel_group(with_context_parallel=True)
+    group = None
+    if parallel_state.model_parallel_is_initialized():
+        group = parallel_state.get_data_parallel_group(with_context_parallel=True)
     if hasattr(Helper, "save_loss_to_tracker"):
         Helper.save_loss_to_tracker(loss, layer_number, num_layers, avg_group=group)
     else:
