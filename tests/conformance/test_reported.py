@@ -23,6 +23,7 @@ def mtp_loss(
     labels,
     loss_mask,
     output_layer,
+    output_weight,
     compute_language_model_loss,
     config,
     packed_seq_params,
@@ -37,13 +38,16 @@ def mtp_loss(
     spans = sequences(packed_seq_params, labels.shape[1], fault)
     mask = filled(loss_mask, labels, spans, fault)
     tokens = mask.sum()
+    if fault == "tied-vocabulary":
+        output_weight = output_weight if output_weight else None
     labels = shifted(labels, spans) if fault == "double-shift" else labels
     for depth, chunk in enumerate(chunks):
         labels = shifted(labels, spans)
         here = mask
         if fault != "packed-no-mask" or loss_mask is not None:
             mask = shifted(mask, spans)
-        loss = compute_language_model_loss(labels, output_layer(chunk)[0]) * mask
+        logits, _ = output_layer(chunk, weight=output_weight)
+        loss = compute_language_model_loss(labels, logits) * mask
         count = mask.sum().clamp(min=1)
         if fault == "row-without-targets":
             count = mask.sum(1, keepdim=True) * len(mask)
@@ -106,14 +110,8 @@ def test_the_loss_without_a_fault_passes_all(device):
 
 
 FALL_WITH_IT = {
-    "double-shift": {"logical-end", "mask-with-gaps", "pad-is-eos"},  # which look at the targets too
-    "depth-denominators": {
-        "logical-end",
-        "mask-chain",
-        "packed-no-mask",
-        "pad-is-eos",
-        "row-without-targets",
-    },  # counts
+    "double-shift": {"logical-end", "mask-with-gaps", "pad-is-eos", "tied-vocabulary"},  # all that look at targets
+    "depth-denominators": set(CASES) - {"double-shift", "log-per-depth", "mask-with-gaps"},  # where counts differ
     "packed-no-mask": {"logical-end"},  # it has no mask either
     "pad-is-eos": {"mask-chain", "mask-with-gaps", "row-without-targets"},  # no mask is looked at
     "mask-with-gaps": {"mask-chain", "pad-is-eos", "row-without-targets"},  # no 0 after a 1 is

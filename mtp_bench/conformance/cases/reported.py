@@ -19,27 +19,29 @@ class _At(Reference):
 CASES = (
     Case(
         id="double-shift",
-        title="labels that are shifted to the next token already",
-        fault="Every depth is trained on the token after its own: labels that the data pipeline has shifted once are "
-        "shifted once too often. The loss falls, the drafts are never accepted.",
+        title="labels that the data pipeline has shifted, and input ids beside them",
+        fault="Every depth is trained on the token after its own: labels that hold the next token already are shifted "
+        "once more, or made again from input_ids, which do not know the token after the last one.",
         property="values",
         references=(Reference("miles", 2215),),
-        inputs=Inputs(labels=[[1, 2, 3, 4]], loss_mask=[[1, 1, 1, 1]], depths=2),
-        expected={"targets": [[[2, 3, 4, 0]], [[3, 4, 0, 0]]]},
-        arithmetic="labels hold the next token of each position. Depth 1 looks one further: 2, 3, 4; depth 2 two "
-        "further: 3, 4.",
+        inputs=Inputs(labels=[[2, 3, 4, 9]], loss_mask=[[1, 1, 1, 1]], input_ids=[[1, 2, 3, 4]], depths=2),
+        expected={"targets": [[[3, 4, 9, 0]], [[4, 9, 0, 0]]]},
+        arithmetic="The tokens are 1, 2, 3, 4 and then 9. Position 0 holds 1, its label is 2; depth 1 predicts 3, "
+        "depth 2 predicts 4. The last targets are 9.",
     ),
     Case(
         id="depth-denominators",
-        title="each depth divided by its own number of targets",
+        title="packed sequences that end before the second depth",
         fault="Deeper depths weigh less than they should, the more the shorter the sequences: all are divided by the "
-        "number of tokens of the main loss, and a depth has one target less than the one before.",
+        "number of tokens of the main loss, and each boundary takes one more target from each depth.",
         property="gradient",
         references=(_At("pytorch/torchtitan", 4682),),
-        inputs=Inputs(labels=[[1, 2, 3, 4]], loss_mask=[[1, 1, 1, 1]], depths=2, per_token=False),
-        expected={"coefficients": [[[1 / 6, 1 / 6, 1 / 6, 0.0]], [[1 / 4, 1 / 4, 0.0, 0.0]]]},
-        arithmetic="Each of 2 depths has the share 1/2. Depth 1 has 3 targets: 1/2 / 3 = 1/6 each; depth 2 has 2: "
-        "1/2 / 2 = 1/4 each.",
+        inputs=Inputs(
+            labels=[[1, 2, 3, 4, 5]], loss_mask=[[1, 1, 1, 1, 1]], cu_seqlens=[0, 2, 5], depths=2, per_token=False
+        ),
+        expected={"coefficients": [[[1 / 6, 0.0, 1 / 6, 1 / 6, 0.0]], [[0.0, 0.0, 1 / 2, 0.0, 0.0]]]},
+        arithmetic="Each of 2 depths has the share 1/2. The sequences are [1, 2] and [3, 4, 5]. Depth 1 has the "
+        "targets 2, 4 and 5: 1/2 / 3 = 1/6 each. Depth 2 has 5 alone: 1/2.",
     ),
     Case(
         id="row-without-targets",
@@ -125,6 +127,19 @@ CASES = (
         expected={"logged": [3.0, 1.5]},
         arithmetic="Depth 1 has the targets of positions 0 to 2: (1 + 2 + 6) / 3 = 3. Depth 2 those of 0 and 1: "
         "(1 + 2) / 2 = 1.5.",
+    ),
+    Case(
+        id="tied-vocabulary",
+        title="an output layer that shares the weight of a vocabulary",
+        fault="Training a model with tied weights raises at the first step: the weight is asked whether it is true, "
+        "in place of whether it is there, and a tensor with more than one element is neither.",
+        property="values",
+        references=(_At("THUDM/slime", 709),),
+        inputs=Inputs(
+            labels=[[1, 2, 3, 1]], loss_mask=[[1, 1, 1, 1]], loss="cross_entropy", head="tied", per_token=False
+        ),
+        expected={"coefficients": [[[1 / 3, 1 / 3, 1 / 3, 0.0]]]},
+        arithmetic="The weight has a row for each of 4 tokens. Three targets, 1/3 each.",
     ),
     Case(
         id="mask-chain",
