@@ -9,7 +9,17 @@ __all__ = ["all_cases"]
 
 def all_cases() -> tuple[Case, ...]:
     """Every case, by subject. Importing them needs neither torch nor Megatron."""
-    from mtp_bench.conformance.cases import head, log, masks, normalisation, packed, side_effects, syncs, targets
+    from mtp_bench.conformance.cases import (
+        head,
+        log,
+        masks,
+        normalisation,
+        packed,
+        reported,
+        side_effects,
+        syncs,
+        targets,
+    )
 
-    modules = (normalisation, masks, targets, packed, log, head, side_effects, syncs)
+    modules = (normalisation, masks, targets, packed, log, head, side_effects, syncs, reported)
     return tuple(case for module in modules for case in module.CASES)

@@ -40,7 +40,6 @@ def _needed(inputs: Inputs) -> list[str]:
     needed = {
         "packed_seq_params": inputs.packed,
         "scale_logits_fn": inputs.logits_factor is not None,
-        "input_ids": inputs.labels is None,
         "output_weight": inputs.head == "tied",
         "is_training": not inputs.training,
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mtp_bench.conformance.applies import supported_without_packed_roll
 from mtp_bench.conformance.model import Affected, Case, Definition, Inputs, Reference
 
 
@@ -93,6 +94,7 @@ CASES = (
         inputs=Inputs(labels=[[1, 2, 3, 4, 5, 6]], loss_mask=None, cu_seqlens=[0, 3, 6], per_token=False),
         expected={"coefficients": [[[0.25, 0.25, 0.0, 0.25, 0.25, 0.0]]]},
         arithmetic="Two sequences of 3 tokens have 2 targets each: 4 in all, 1/4 each; positions 2 and 5 are last.",
+        applies=supported_without_packed_roll,
     ),
     Case(
         id="logical-end",
@@ -115,6 +117,7 @@ CASES = (
         },
         arithmetic="5 tokens in 8 places: the targets are 2 to 5, a quarter each. Position 4 has none left, the rest "
         "is padding.",
+        applies=supported_without_packed_roll,
     ),
     Case(
         id="log-per-depth",
