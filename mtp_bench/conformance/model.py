@@ -85,6 +85,7 @@ class Inputs:
     per_token: bool = True  # calculate_per_token_loss
     cu_seqlens: Sequence[int] | None = None  # a packed row: what cu_seqlens_q holds
     cu_seqlens_padded: Sequence[int] | None = None  # where it differs: the unpadded boundaries are in cu_seqlens_q
+    partition: Literal["zigzag", "contiguous"] | None = None  # packed_seq_params.cp_partition_mode, where it is set
     loss: Literal["linear", "cross_entropy", "overwriting"] = "linear"
     mask_dtype: str = "float32"
     labels_dtype: str = "int64"

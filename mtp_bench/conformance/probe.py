@@ -274,7 +274,10 @@ class Probe:
         bounds, padded = self.inputs.cu_seqlens, self.inputs.cu_seqlens_padded
         if bounds is None:
             return None
-        return make_packed_seq_params(padded or bounds, bounds, convention="actual", device=self.device)
+        params = make_packed_seq_params(padded or bounds, bounds, convention="actual", device=self.device)
+        if self.inputs.partition is not None:
+            params.cp_partition_mode = self.inputs.partition
+        return params
 
     @contextlib.contextmanager
     def _scaled(self) -> Iterator[None]:
