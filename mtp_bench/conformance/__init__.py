@@ -15,11 +15,12 @@ def all_cases() -> tuple[Case, ...]:
         masks,
         normalisation,
         packed,
+        ranks,
         reported,
         side_effects,
         syncs,
         targets,
     )
 
-    modules = (normalisation, masks, targets, packed, log, head, side_effects, syncs, reported)
+    modules = (normalisation, masks, targets, packed, log, head, side_effects, syncs, reported, ranks)
     return tuple(case for module in modules for case in module.CASES)

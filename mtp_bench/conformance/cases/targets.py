@@ -13,7 +13,9 @@ _NO_LABELS = "without labels it computes no MTP loss"
 def _of_derived_labels(case: Case, observation: Observation) -> Outcome:
     """Most losses need labels, which is no fault; of those that do without, some train nothing."""
     if observation.error:
-        return Outcome("not_applicable", detail=f"it needs labels (without, it raised {observation.error})")
+        return Outcome(
+            "not_applicable", detail=f"it needs labels: without, it raised {observation.error.partition(':')[0]}"
+        )
     if not observation.labels and not case.definitions:
         return Outcome("not_applicable", detail=_NO_LABELS)
     return judge_as(case, observation)
