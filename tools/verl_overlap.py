@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from mtp_bench.errors import InputError
@@ -30,8 +31,21 @@ class _MainLossReached(Exception):
         self.hidden_states = hidden_states
 
 
-def mtp_loss(**arguments: Any) -> Tensor:
+def mtp_loss(
+    hidden_states: Tensor,
+    labels: Tensor,
+    loss_mask: Tensor | None,
+    output_layer: torch.nn.Module,
+    output_weight: Tensor | None,
+    runtime_gather_output: bool | None,
+    is_training: bool,
+    compute_language_model_loss: Callable[..., Tensor],
+    config: Any,
+    cp_group: Any = None,
+    packed_seq_params: Any = None,
+) -> Tensor:
     """verl's unfixed copy of the MTP loss, in its 1F1B overlap file."""
+    arguments = dict(locals())
     package = verl.package()
     if package is None:
         raise InputError(f"{verl.ENVIRONMENT} is not set: expected the folder that holds the package verl")
