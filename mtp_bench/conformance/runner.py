@@ -20,6 +20,7 @@ Progress = Callable[[int, int, str], None]
 """Told (results done, results in all, what runs now)."""
 
 _WORKER = "mtp_bench.conformance.worker"
+_CASE_SECONDS = 30  # a case takes milliseconds
 
 
 def check(
@@ -121,7 +122,7 @@ class _Check:
 
     def _work(self, worker: WorkerProcess, left: dict[str, list[str]]) -> None:
         """Let ``worker`` do what is ``left``, and take out of it what it has done, or died of."""
-        worker.send({"left": left})
+        worker.send({"left": left, "case_seconds": _CASE_SECONDS})
         now: dict[str, Any] | None = None
         while (event := worker.receive()) is not None:
             match event.pop("event"):
@@ -140,6 +141,8 @@ class _Check:
                     self.outcomes[name, case] = Outcome(**event)
                     left[name].remove(case)
         why = worker.why_it_died()
+        if why.startswith("killed by SIGALRM"):
+            why = f"it took more than {_CASE_SECONDS} s"
         if now is None:
             raise RunError(f"the worker process died outside of any variant: {why}")
         self._file_death(now["variant"], now["case"], why, left)
@@ -147,7 +150,10 @@ class _Check:
     def _file_death(self, name: str, died_in: str | None, why: str, left: dict[str, list[str]]) -> None:
         """The death fails the case that was running, and what follows of that variant: it would be one more each."""
         for case in left.pop(name):
-            detail = f"the process died: {why}" if case == died_in else f"not run: the process died in {died_in}"
             if died_in is None:
-                detail = f"the process died while {name} was imported: {why}"
+                detail = f"its import ended the process: {why}"
+            elif case == died_in:
+                detail = f"it ended the process: {why}"
+            else:
+                detail = f"not run: it ended the process in {died_in}"
             self.outcomes[name, case] = Outcome("failed", detail=detail)

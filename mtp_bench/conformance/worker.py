@@ -8,6 +8,8 @@ from __future__ import annotations
 import signal
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
 from mtp_bench import variants
@@ -24,8 +26,6 @@ from mtp_bench.worker import introduce, main
 if TYPE_CHECKING:
     from mtp_bench.variants import Variant
 
-CASE_SECONDS = 30  # a case takes milliseconds
-
 
 def _serve(messages: IO[str], out: IO[str]) -> None:
     request = receive(messages)
@@ -40,12 +40,13 @@ def _serve(messages: IO[str], out: IO[str]) -> None:
         for name, ids in sorted(job["left"].items(), key=lambda item: variants.is_users(item[0])):
             send(out, {"event": "stage", "variant": name, "case": None})
             before = integrity.snapshot()
-            with preserved_process_state():
+            with _time_limit(job["case_seconds"]), preserved_process_state():
                 variant = variants.load(name)
             send(out, {"event": "loaded", "variant": name, "version": variant.version})
             for id_ in ids:
                 send(out, {"event": "stage", "variant": name, "case": id_})
-                outcome = run_case(variant, cases[id_], device)
+                with _time_limit(job["case_seconds"]):
+                    outcome = run_case(variant, cases[id_], device)
                 send(out, {"event": "outcome", "variant": name, "case": id_, **vars(outcome)})
             integrity.put_back(integrity.replaced_since(before))
     send(out, {"event": "done"})
@@ -57,14 +58,22 @@ def run_case(variant: Variant, case: Case, device: Device) -> Outcome:
     if reason:
         return Outcome("not_applicable", detail=reason)
     before = integrity.snapshot() if variants.is_users(variant.name) else {}
-    signal.alarm(CASE_SECONDS)  # nobody catches it: it ends the process
     try:
         with preserved_process_state(), isolated_state(device):
             observation = observe_case(variant, case, device)
     finally:
-        signal.alarm(0)
         integrity.put_back(integrity.replaced_since(before))
     return judge(case, observation)
+
+
+@contextmanager
+def _time_limit(seconds: int) -> Iterator[None]:
+    """End this process where what runs inside takes longer: nobody catches the signal."""
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,15 @@ CASES = (
         arithmetic="Every target has a loss of 1, and so has their mean, whatever it is later multiplied by.",
     ),
     Case(
+        id="log-fractional",
+        title="the logged loss of weights that are together less than 1",
+        fault="The log shows half of the loss: weights of 0.5 in all, clamped to a count of at least 1, divide by 1.",
+        property="log",
+        inputs=Inputs(labels=[[5, 6, 7]], loss_mask=[[1, 0.5, 0]], per_token=False),
+        expected={"logged": [1.0]},
+        arithmetic="Shifted by one, the weights are [0.5, 0, 0]. The mean over the one target: 0.5 * 1 / 0.5.",
+    ),
+    Case(
         id="log-infinite",
         title="an infinite loss at a masked position",
         fault="The log shows NaN for a microbatch in which some masked position has an infinite loss, as for a token "

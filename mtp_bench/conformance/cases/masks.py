@@ -14,7 +14,7 @@ CASES = (
         fault="A loss without a loss mask raises, or trains nothing or the wrong tokens.",
         property="values",
         inputs=Inputs(labels=[[5, 6, 7, 8]], loss_mask=None, per_token=False),
-        expected={"coefficients": [[[1 / 3, 1 / 3, 1 / 3, 0.0]]], "logged": [1.0]},
+        expected={"coefficients": [[[1 / 3, 1 / 3, 1 / 3, 0.0]]]},
         arithmetic="Every token counts, as with a mask of ones: 1 over 3 targets.",
     ),
     Case(
@@ -23,7 +23,7 @@ CASES = (
         fault="A boolean mask raises, or is counted wrongly.",
         property="values",
         inputs=Inputs(labels=[[5, 6, 7, 8]], loss_mask=[[1, 1, 0, 1]], mask_dtype="bool", per_token=False),
-        expected={"coefficients": [[[1 / 2, 0.0, 1 / 2, 0.0]]], "logged": [1.0]},
+        expected={"coefficients": [[[1 / 2, 0.0, 1 / 2, 0.0]]]},
         arithmetic="Shifted by one, the mask is [1, 0, 1, 0]: 1 over 2 targets.",
     ),
     Case(
@@ -32,17 +32,17 @@ CASES = (
         fault="An integer mask raises, or its count is divided as integers are.",
         property="values",
         inputs=Inputs(labels=[[5, 6, 7, 8]], loss_mask=[[1, 1, 0, 1]], mask_dtype="int64", per_token=False),
-        expected={"coefficients": [[[1 / 2, 0.0, 1 / 2, 0.0]]], "logged": [1.0]},
+        expected={"coefficients": [[[1 / 2, 0.0, 1 / 2, 0.0]]]},
         arithmetic="Shifted by one, the mask is [1, 0, 1, 0]: 1 over 2 targets.",
     ),
     Case(
         id="mask-fractional",
         title="weights in place of a mask, together less than 1",
-        fault="The MTP loss of a microbatch whose weights add up to less than 1 is logged and trained too small: a "
-        "count of 0.5, clamped to at least 1, divides by 1 instead of 0.5.",
+        fault="The MTP loss of a microbatch whose weights add up to less than 1 is trained too little: a count of 0.5, "
+        "clamped to at least 1, divides by 1 instead of 0.5.",
         property="values",
         inputs=Inputs(labels=[[5, 6, 7]], loss_mask=[[1, 0.5, 0]], per_token=False),
-        expected={"coefficients": [[[1.0, 0.0, 0.0]]], "logged": [1.0]},
+        expected={"coefficients": [[[1.0, 0.0, 0.0]]]},
         arithmetic="Shifted by one, the weights are [0.5, 0, 0]. Their mean is that of the one target: 0.5 / 0.5.",
     ),
     Case(
@@ -54,20 +54,21 @@ CASES = (
         inputs=Inputs(
             labels=[[1] * _BF16_TOKENS], loss_mask=[[1] * _BF16_TOKENS], mask_dtype="bfloat16", per_token=False
         ),
-        expected={"coefficients": [[[1 / 257] * 257 + [0.0]]], "logged": [1.0]},
+        expected={"coefficients": [[[1 / 257] * 257 + [0.0]]]},
         arithmetic="258 tokens, 257 targets: 1 over 257, not over 256.",
         tolerance=1e-4,
     ),
     Case(
         id="mask-fp16",
         title="a loss mask in fp16 over more than 65,504 tokens",
-        fault="At more than 65,504 tokens the logged loss is 0, and every gradient is NaN where it is rescaled by the "
-        "count: no greater number exists in fp16, so the sum of an fp16 mask is infinite, and infinity over infinity "
-        "is NaN.",
+        fault="At more than 65,504 tokens the MTP loss is 0 and trains nothing, or is NaN with "
+        "calculate_per_token_loss: no greater number exists in fp16, so the sum of an fp16 mask is infinite.",
         property="values",
-        inputs=Inputs(labels=[[1] * _FP16_TOKENS], loss_mask=[[1] * _FP16_TOKENS], mask_dtype="float16"),
-        expected={"coefficients": [[[65_600 / 65_599] * 65_599 + [0.0]]], "logged": [1.0]},
-        arithmetic="65,600 tokens, 65,599 targets: 65,600 over 65,599.",
+        inputs=Inputs(
+            labels=[[1] * _FP16_TOKENS], loss_mask=[[1] * _FP16_TOKENS], mask_dtype="float16", per_token=False
+        ),
+        expected={"coefficients": [[[1 / 65_599] * 65_599 + [0.0]]]},
+        arithmetic="65,600 tokens, 65,599 targets: 1 over 65,599, not over infinity.",
         tolerance=1e-4,
     ),
     Case(
