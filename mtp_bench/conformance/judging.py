@@ -88,7 +88,8 @@ def shown(value: Any) -> Any:
 
 def _runs(items: Iterable[Any]) -> list[str]:
     runs = [(item, len(list(group))) for item, group in groupby(items)]
-    return [f"{count} x {item}" if count > 1 else str(item) for item, count in runs]
+    words = [(f"{item:g}" if isinstance(item, float) else str(item), count) for item, count in runs]
+    return [f"{count} x {word}" if count > 1 else word for word, count in words]
 
 
 def _expected(case: Case) -> Any:

@@ -87,6 +87,10 @@ def _names(asked: Sequence[str] | None) -> list[str]:
         return list(variants.available_names())
     if isinstance(asked, str) or not asked:
         raise InputError(f"variants = {asked!r}: expected a list of names, as in ['patched', 'my_pkg.loss:fn']")
+    known = variants.available_names()
+    for name in asked:
+        if ":" not in name and name not in known:  # said before a process is started
+            raise InputError(f"--variant {name}: no such variant{did_you_mean(name, known)}")
     return list(dict.fromkeys(asked))
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.table import Table
 from rich.text import Text
 
 from mtp_bench.report import conformance_view as view
@@ -13,7 +14,7 @@ from mtp_bench.report.conformance_view import CheckView, Finding
 from mtp_bench.report.layout import Prose, WithoutTrailingBlanks, add_row, heading, new_table, plain
 
 _STYLES = {"ok": "green", "FAIL": "bold red", "FIXED": "bold yellow", "known": "yellow", "def": "cyan", "-": "dim"}
-_CASE_WIDTH = 26
+_SOME = 6  # variants a table where a table of all is too wide
 
 
 def check_report(found: CheckView, width: int) -> RenderableType:
@@ -41,21 +42,39 @@ def _parts(found: CheckView, width: int) -> Iterator[RenderableType]:
 
 
 def _matrix(found: CheckView, width: int) -> Iterator[RenderableType]:
-    """Variants by name where they fit beside each other, else by number."""
+    """Variants by name where they fit beside each other, else by number, and some at a time if they must be."""
     names = found.report.variants
-    fits = _CASE_WIDTH + sum(max(5, cell_len(name)) + 1 for name in names) <= width
+    chunks = [range(len(names))]
     yield Text("")
-    if not fits:
-        yield Prose(", ".join(f"{number} {name}" for number, name in enumerate(names, 1)))
+    if _width(found, names) > width:
+        legend = ", ".join(f"{number} {name}" for number, name in enumerate(names, 1))
+        names = [str(number) for number in range(1, len(names) + 1)]
+        yield Prose(legend)
         yield Text("")
+        if _width(found, names) > width:
+            chunks = [range(start, min(start + _SOME, len(names))) for start in range(0, len(names), _SOME)]
+    for chunk in chunks:
+        yield _table(found, [names[index] for index in chunk], chunk)
+        yield Text("")
+    yield Prose(view.LEGEND)
+
+
+def _table(found: CheckView, titles: Sequence[str], chosen: Sequence[int]) -> Table:
     table = new_table()
     table.add_column("case", no_wrap=True)
-    for number, name in enumerate(names, 1):
-        table.add_column(name if fits else str(number), no_wrap=True, min_width=5)
+    for title in titles:
+        table.add_column(title, no_wrap=True)
     for case, cells in found.matrix():
-        add_row(table, [case.id, *(plain(word, _STYLES[word]) for word in cells)])
-    yield table
-    yield Prose(view.LEGEND)
+        add_row(table, [case.id, *(plain(cells[index], _STYLES[cells[index]]) for index in chosen)])
+    return table
+
+
+def _width(found: CheckView, titles: Sequence[str]) -> int:
+    """What a table of all variants takes: a column and two blanks for each of them."""
+    rows = list(found.matrix())
+    columns = zip(titles, *(cells for _, cells in rows), strict=True)
+    case = max(len(case.id) for case, _ in rows)
+    return case + sum(2 + max(map(cell_len, column)) for column in columns)
 
 
 def _failure(finding: Finding) -> Iterator[RenderableType]:
@@ -63,23 +82,33 @@ def _failure(finding: Finding) -> Iterator[RenderableType]:
     yield from heading(f"{case.id}: {case.title}")
     yield Prose(plain(f"fails: {', '.join(finding.variants)}", "bold red"))
     yield Prose(case.fault)
-    yield from _line("given", view.call(case.inputs))
+    yield _Labelled("given", view.call(case.inputs))
     for group in finding.groups:
         for line in group.lines:
-            yield from _line("seen", f"{line}{_whose(finding, group)}")
-    yield from _line("right", f"{view.right(case)}. {case.arithmetic}")
+            yield _Labelled("seen", f"{line}{_whose(finding, group)}")
+    yield _Labelled("right", f"{view.right(case)}. {case.arithmetic}")
     for reference in view.references(case):
-        yield from _line("see", reference)
+        yield _Labelled("see", reference)
     if view.releases(case):
-        yield from _line("in", view.releases(case))
+        yield _Labelled("in", view.releases(case))
 
 
 def _whose(finding: Finding, group: view.Group) -> str:
     return f" ({', '.join(group.variants)})" if len(finding.groups) > 1 else ""
 
 
-def _line(name: str, text: str) -> Iterator[RenderableType]:
-    yield Prose(Text.assemble((f"{name:<6}", "bold"), plain(text)), 2)
+class _Labelled:
+    """A label and text beside it, which wraps under itself on a terminal; in a pipe both are one line."""
+
+    def __init__(self, label: str, text: str) -> None:
+        self.label = Text(f"  {label:<6}", style="bold")
+        self.text = plain(text)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = max(1, options.max_width - len(self.label))
+        first, *others = self.text.wrap(console, width, overflow="fold") if console.is_terminal else [self.text]
+        for margin, line in [(self.label, first), *((Text(" " * len(self.label)), line) for line in others)]:
+            yield Text.assemble(margin, line, overflow="ignore", no_wrap=True)
 
 
 def _listing(title: str, findings: list[Finding]) -> Iterator[RenderableType]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields
+from functools import cache
 
 import pytest
 
@@ -51,6 +52,7 @@ FOLLOWS = {
 def outcomes(sim):
     """Outcomes by case id, of a variant's name."""
 
+    @cache
     def of(name):
         variant = variants.load(name)
         return {case.id: run_case(variant, case, sim) for case in ALONE}
@@ -82,7 +84,7 @@ def test_where_people_disagree_the_definition_is_named(name, outcomes):
         ("original", "per-token-scale", {"coefficients": [[[1.0, 1.0, 1.0, 0.0]]]}),
         ("boundary_roll", "packed-padding", {"targets": [[[2, 3, 0, 4, 0, 5, 0, 0]]]}),
         ("boundary_roll", "mask-fractional", {"coefficients": [[[0.5, 0.0, 0.0]]]}),
-        ("boundary_roll", "mask-fp16", {"coefficients": [["65600 x 0.0"]]}),
+        ("boundary_roll", "mask-fp16", {"coefficients": [["65600 x 0"]]}),
         ("megatron", "log-infinite", {"logged": ["nan"], "coefficients": [[[0.5, 0.0, 0.5, 0.0]]]}),
     ],
 )
