@@ -98,4 +98,4 @@ def _zigzag(bounds: Tensor, own_length: int, cp_size: int) -> Tensor:
     rank = torch.arange(cp_size, dtype=bounds.dtype, device=bounds.device).unsqueeze(-1)
     in_first = rank * first + offset
     in_second = cp_size * first + (cp_size - 1 - rank) * second + offset - first
-    return cp_size * begin + torch.where(offset < first, in_first, in_second)
+    return (cp_size * begin + torch.where(offset < first, in_first, in_second)).long()
