@@ -36,7 +36,7 @@ def check(
     case: Annotated[
         list[str] | None, typer.Option(metavar="GLOB", help="Case, an id or a pattern. Repeat for more. Default: all.")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cuda, cuda:N, sim or sim:PROFILE.")] = "sim",
+    device: Annotated[str, typer.Option(help="auto, cuda, cuda:N, sim or sim:PROFILE.")] = "auto",
     ranks: Annotated[bool, typer.Option(help="Run the cases across ranks, each a process.")] = True,
     expect_fail: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Known failures: a variant and a case id or pattern a line.")

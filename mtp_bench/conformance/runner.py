@@ -26,7 +26,7 @@ _CASE_SECONDS = 30  # a case takes milliseconds
 def check(
     variants: Sequence[str] | None = None,
     cases: Sequence[str] | None = None,
-    device: str = "sim",
+    device: str = "auto",
     *,
     ranks: bool = True,
     expect_fail: Expectations | None = None,

@@ -14,7 +14,6 @@ from mtp_bench.report.conformance_view import CheckView, Finding
 from mtp_bench.report.layout import Prose, WithoutTrailingBlanks, add_row, heading, new_table, plain
 
 _STYLES = {"ok": "green", "FAIL": "bold red", "FIXED": "bold yellow", "known": "yellow", "def": "cyan", "-": "dim"}
-_SOME = 6  # variants a table where a table of all is too wide
 
 
 def check_report(found: CheckView, width: int) -> RenderableType:
@@ -44,17 +43,16 @@ def _parts(found: CheckView, width: int) -> Iterator[RenderableType]:
 def _matrix(found: CheckView, width: int) -> Iterator[RenderableType]:
     """Variants by name where they fit beside each other, else by number, and some at a time if they must be."""
     names = found.report.variants
-    chunks = [range(len(names))]
+    some = len(names)
     yield Text("")
-    if _width(found, names) > width:
-        legend = ", ".join(f"{number} {name}" for number, name in enumerate(names, 1))
-        names = [str(number) for number in range(1, len(names) + 1)]
-        yield Prose(legend)
+    if _fitting(found, names, width) < some:
+        yield Prose(", ".join(f"{number} {name}" for number, name in enumerate(names, 1)))
         yield Text("")
-        if _width(found, names) > width:
-            chunks = [range(start, min(start + _SOME, len(names))) for start in range(0, len(names), _SOME)]
-    for chunk in chunks:
-        yield _table(found, [names[index] for index in chunk], chunk)
+        names = [str(number) for number in range(1, some + 1)]
+        some = _fitting(found, names, width)
+    for start in range(0, len(names), some):
+        chosen = range(start, min(start + some, len(names)))
+        yield _table(found, [names[index] for index in chosen], chosen)
         yield Text("")
     yield Prose(view.LEGEND)
 
@@ -69,12 +67,14 @@ def _table(found: CheckView, titles: Sequence[str], chosen: Sequence[int]) -> Ta
     return table
 
 
-def _width(found: CheckView, titles: Sequence[str]) -> int:
-    """What a table of all variants takes: a column and two blanks for each of them."""
+def _fitting(found: CheckView, titles: Sequence[str], width: int) -> int:
+    """How many variants a table can hold: each takes its column and two blanks."""
     rows = list(found.matrix())
-    columns = zip(titles, *(cells for _, cells in rows), strict=True)
     case = max(len(case.id) for case, _ in rows)
-    return case + sum(2 + max(map(cell_len, column)) for column in columns)
+    widest = [2 + max(map(cell_len, column)) for column in zip(titles, *(cells for _, cells in rows), strict=True)]
+    if case + sum(widest) <= width:
+        return len(titles)
+    return max(1, (width - case) // max(widest))
 
 
 def _failure(finding: Finding) -> Iterator[RenderableType]:

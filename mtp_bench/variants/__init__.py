@@ -233,5 +233,6 @@ def _accepted(name: str, fn: Callable[..., Any]) -> frozenset[str]:
             raise InputError(
                 f"--variant {name}: its argument {parameter.name!r} is none of process_mtp_loss's keyword arguments: "
                 + ", ".join(ARGUMENTS)
+                + "; wrap it in a function that takes those it needs and returns hidden_states, as in docs/check.md"
             )
     return frozenset(parameter.name for parameter in parameters) & frozenset(ARGUMENTS)
