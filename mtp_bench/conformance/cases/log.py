@@ -39,6 +39,7 @@ CASES = (
         title="the logged loss of weights that are together less than 1",
         fault="The log shows half of the loss: weights of 0.5 in all, clamped to a count of at least 1, divide by 1.",
         property="log",
+        affected=(Affected("megatron-core", since="0.18.0"),),
         inputs=Inputs(labels=[[5, 6, 7]], loss_mask=[[1, 0.5, 0]], per_token=False),
         expected={"logged": [1.0]},
         arithmetic="Shifted by one, the weights are [0.5, 0, 0]. The mean over the one target: 0.5 * 1 / 0.5.",
@@ -49,6 +50,7 @@ CASES = (
         fault="The log shows NaN for a microbatch in which some masked position has an infinite loss, as for a token "
         "that the model rules out: 0 times infinity is NaN.",
         property="log",
+        affected=(Affected("megatron-core", since="0.14.0"), Affected("verl", since="0.8.0")),
         inputs=Inputs(
             labels=[[5, 6, 7, 8]],
             loss_mask=[[1, 1, 0, 1]],

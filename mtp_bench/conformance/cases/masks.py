@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mtp_bench.conformance.model import Case, Inputs
+from mtp_bench.conformance.model import Affected, Case, Inputs
 
 _BF16_TOKENS, _FP16_TOKENS = 258, 65_600
 _OF_TWO_ROWS = [[[1 / 4, 1 / 4, 0.0], [1 / 4, 1 / 4, 0.0]]]
@@ -41,6 +41,7 @@ CASES = (
         fault="The MTP loss of a microbatch whose weights add up to less than 1 is trained too little: a count of 0.5, "
         "clamped to at least 1, divides by 1 instead of 0.5.",
         property="values",
+        affected=(Affected("megatron-core", since="0.17.0"), Affected("verl", since="0.9.0")),
         inputs=Inputs(labels=[[5, 6, 7]], loss_mask=[[1, 0.5, 0]], per_token=False),
         expected={"coefficients": [[[1.0, 0.0, 0.0]]]},
         arithmetic="Shifted by one, the weights are [0.5, 0, 0]. Their mean is that of the one target: 0.5 / 0.5.",
@@ -51,6 +52,7 @@ CASES = (
         fault="The MTP loss is off by up to 0.4 % at more than 256 targets: bf16 has 8 significant bits, so the sum of "
         "a bf16 mask is rounded, 257 to 256.",
         property="values",
+        affected=(Affected("megatron-core", since="0.14.0"), Affected("verl", since="0.8.0")),
         inputs=Inputs(
             labels=[[1] * _BF16_TOKENS], loss_mask=[[1] * _BF16_TOKENS], mask_dtype="bfloat16", per_token=False
         ),
@@ -64,6 +66,7 @@ CASES = (
         fault="At more than 65,504 tokens the MTP loss is 0 and trains nothing, or is NaN with "
         "calculate_per_token_loss: no greater number exists in fp16, so the sum of an fp16 mask is infinite.",
         property="values",
+        affected=(Affected("megatron-core", since="0.14.0"), Affected("verl", since="0.8.0")),
         inputs=Inputs(
             labels=[[1] * _FP16_TOKENS], loss_mask=[[1] * _FP16_TOKENS], mask_dtype="float16", per_token=False
         ),

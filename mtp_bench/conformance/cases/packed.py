@@ -66,7 +66,7 @@ CASES = (
         "do is in cu_seqlens_q_padded.",
         property="values",
         references=(Reference("Megatron-LM", 4495), Reference("Megatron-LM", 6205)),
-        affected=(Affected("megatron-core", since="0.16.0"),),
+        affected=(Affected("megatron-core", since="0.16.0"), Affected("verl", since="0.8.0")),
         inputs=Inputs(
             labels=[[1, 2, 3, 9, 4, 5, 9, 9]],
             loss_mask=[[1, 1, 1, 0, 1, 1, 0, 0]],

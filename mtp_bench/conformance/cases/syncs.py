@@ -39,7 +39,7 @@ CASES = (
         "each of them: 8 times a sequence and depth.",
         property="syncs",
         references=(Reference("verl", 6464),),
-        affected=(Affected("megatron-core", since="0.16.0"),),
+        affected=(Affected("megatron-core", since="0.16.0"), Affected("verl", since="0.8.0")),
         inputs=Inputs(labels=[[1, 2, 3, 4, 5]], loss_mask=[[1, 1, 1, 1, 1]], cu_seqlens=[0, 3, 5], per_token=False),
         expected={"syncs": []},
         arithmetic="Where a sequence ends can be computed on the device.",

@@ -54,7 +54,7 @@ CASES = (
         "it were a token: the loss there is ln 4 = 1.386, the log is an average with it, and the gradient follows.",
         property="values",
         references=(Reference("ms-swift", 8192),),
-        affected=(Affected("megatron-core", since="0.16.1"),),
+        affected=(Affected("megatron-core", since="0.14.0"), Affected("verl", since="0.8.0")),
         inputs=Inputs(labels=[[1, 2, -100, 3]], loss_mask=None, loss="cross_entropy", per_token=False),
         definitions=(
             Definition(
