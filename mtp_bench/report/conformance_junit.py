@@ -67,7 +67,7 @@ def _failure(result: Result) -> list[str]:
     case = result.case
     return [
         f"{case.title}: {case.fault}",
-        f"given: {view.call(case.inputs)}",
+        f"given: {view.given(case)}",
         *(f"seen: {line}" for line in view.seen(result)),
         f"right: {view.right(case)}. {case.arithmetic}",
         *(f"see: {reference}" for reference in view.references(case)),

@@ -55,7 +55,7 @@ def _failure(finding: Finding) -> list[str]:
         "",
         f"Fails: {_names(finding.variants)}. {prose(case.fault)}",
         "",
-        f"- given: {prose(view.call(case.inputs))}",
+        f"- given: {prose(view.given(case))}",
         *seen,
         f"- right: {prose(f'{view.right(case)}. {case.arithmetic}')}",
         *([f"- reported in {references}"] if references else []),

@@ -82,7 +82,7 @@ def _failure(finding: Finding) -> Iterator[RenderableType]:
     yield from heading(f"{case.id}: {case.title}")
     yield Prose(plain(f"fails: {', '.join(finding.variants)}", "bold red"))
     yield Prose(case.fault)
-    yield _Labelled("given", view.call(case.inputs))
+    yield _Labelled("given", view.given(case))
     for group in finding.groups:
         for line in group.lines:
             yield _Labelled("seen", f"{line}{_whose(finding, group)}")

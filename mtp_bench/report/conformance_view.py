@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mtp_bench.conformance.judging import shown
-from mtp_bench.conformance.model import Case, Inputs
+from mtp_bench.conformance.model import Case, Inputs, Ranks
 from mtp_bench.conformance.results import Report, Result
 from mtp_bench.report.words import plural
 
@@ -183,6 +183,19 @@ def value(found: Any) -> str:
 
 def _has_several(item: Any) -> bool:
     return isinstance(item, Sequence) and not isinstance(item, str) and (len(item) > 1 or _has_several(item[0]))
+
+
+def given(case: Case) -> str:
+    """The inputs of a case, and the ranks that share them."""
+    return "; ".join(filter(None, [call(case.inputs), _ranks(case.ranks)]))
+
+
+def _ranks(ranks: Ranks | None) -> str:
+    if ranks is None:
+        return ""
+    data = f"{ranks.data_parallel} data-parallel ranks with a row each" if ranks.data_parallel > 1 else ""
+    context = f"{ranks.context_parallel} context-parallel ranks, {ranks.split}" if ranks.context_parallel > 1 else ""
+    return "; ".join(filter(None, [data, context]))
 
 
 def call(inputs: Inputs) -> str:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
 from rich.console import Console
 
-from mtp_bench.conformance.model import Affected, Case, Definition, Inputs, Reference
+from mtp_bench.conformance.model import Affected, Case, Definition, Inputs, Ranks, Reference
 from mtp_bench.conformance.results import Report, Result
 from mtp_bench.report import conformance_junit, conformance_markdown, conformance_terminal
-from mtp_bench.report.conformance_view import CheckView, call, value
+from mtp_bench.report.conformance_view import CheckView, call, given, value
 from tests.report.reading import HOSTILE, shown_text
 
 EMPTY = Case(
@@ -347,3 +349,30 @@ def test_a_call_names_what_is_not_plain():
         "labels in int32; expanded labels and mask; uniform logits over 4 tokens; logits times 2; is_training=False; "
         "loss scale 8; 2 microbatches; 10 steps; mtp_detach_heads=True"
     )
+
+
+@pytest.mark.parametrize(
+    ("ranks", "words"),
+    [
+        (None, ""),
+        (Ranks(data_parallel=2), "; 2 data-parallel ranks with a row each"),
+        (Ranks(context_parallel=4), "; 4 context-parallel ranks, zigzag"),
+        (
+            Ranks(data_parallel=2, context_parallel=2, split="contiguous"),
+            "; 2 data-parallel ranks with a row each; 2 context-parallel ranks, contiguous",
+        ),
+    ],
+)
+def test_the_ranks_of_a_case_are_part_of_what_is_given(ranks, words):
+    assert given(replace(EMPTY, ranks=ranks)) == f"{call(EMPTY.inputs)}{words}"
+
+
+def test_cases_are_listed_and_reports_made_without_torch():
+    code = (
+        "import sys; from mtp_bench.conformance import all_cases; all_cases(); "
+        "import mtp_bench.conformance.runner, mtp_bench.cli.check; "
+        "from mtp_bench.report import conformance_terminal, conformance_markdown, conformance_junit; "
+        "print({'torch', 'megatron.core', 'pandas'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
