@@ -34,6 +34,7 @@ OVERLAP = "tools.verl_overlap:mtp_loss"
 CORE_OF_VERL = "0.16.1"  # the last that verl runs a loss of its own with
 TRITON = "3.8.0"  # imported by megatron-core from 0.18 on, and not part of torch's CPU build
 SECONDS = 900
+_LINE = re.compile(r":\d+(?= in )")  # where a rank raised: which one raises first, and so which line, is chance
 _IN_DEPS = re.compile(r"[^\s\"]*verl-[\d.]+/(?=verl/)")  # where a file of verl lies here
 
 
@@ -103,18 +104,30 @@ def run(environment: Environment, deps: Path = DEPS, *, ranks: bool = True) -> R
         raise RuntimeError(f"{shlex.join(command)} with {environment} ended with {done.returncode}:\n{done.stderr}")
     titles = dict(environment.columns)
     found: Results = {title: {} for title in titles.values()}
-    faults = {case.id: case.fault for case in all_cases()}
+    cases = {case.id: case for case in all_cases()}
     for result in json.loads(_IN_DEPS.sub("", done.stdout))["cases"]:
-        detail = result["detail"].replace(faults[result["id"]], "").strip()
+        case = cases[result["id"]]
+        detail = result["detail"].replace(case.fault, "").strip()
+        if case.ranks is not None:
+            detail = _LINE.sub("", detail)
         kept = {"status": result["status"], "observed": result["observed"], "detail": detail}
-        found[titles[result["variant"]]][result["id"]] = kept
+        found[titles[result["variant"]]][case.id] = kept
     return found
 
 
 def read() -> Results:
     """The results as they were when the page was written."""
-    results: Results = json.loads(RESULTS.read_text())["results"]
+    results: Results = json.loads(RESULTS.read_text())
     return results
+
+
+def written(results: Results) -> str:
+    """``results`` as JSON, a line a case, so that a difference shows which."""
+    columns = (
+        f'"{column}": {{\n' + ",\n".join(f' "{id_}": {json.dumps(result)}' for id_, result in found.items()) + "\n}"
+        for column, found in results.items()
+    )
+    return "{\n" + ",\n".join(columns) + "\n}\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -131,7 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with ThreadPoolExecutor(options.jobs) as pool:
             parts = list(pool.map(lambda environment: run(environment, options.deps), ENVIRONMENTS))
         results = {column: found for part in parts for column, found in part.items()}
-        RESULTS.write_text(json.dumps({"results": results}, indent=1) + "\n")
+        RESULTS.write_text(written(results))
     PAGE.write_text(page(all_cases(), read()))
 
 

@@ -10,8 +10,8 @@ The report is about attention inside the MTP block; the targets of the loss have
 MTP layer of megatron-core itself refuses packed sequences, so that training shows the fault only where a
 framework removes that assertion.""",
     "packed-empty": """\
-The report is right for context parallelism: up to 0.16 the packed roll of several ranks takes the last element
-of an empty piece, and raises. On one rank, as here, shifting an empty slice does nothing, in 0.16 too.""",
+The report is about context parallelism (`cp-packed-empty`), where up to 0.16 the packed roll takes the last
+element of an empty piece. On one rank shifting an empty slice does nothing, in 0.16 too.""",
     "packed-padding": """\
 verl's own training is not affected: it puts the boundaries with padding into `cu_seqlens_q`
 (`packed-padded-bounds`). Its loss is, where somebody passes boundaries as Transformer Engine defines them.""",
@@ -46,6 +46,22 @@ The 1F1B copy passes because it does not look at the boundaries at all (`packed-
     "per-token-prompt": """\
 All releases pass, those without the rescaling too: the prompt's last position gains a target where the row's
 last one loses one, so that the counts are equal.""",
+    "dp-counts": """\
+The report, with local counts, is about the rescaling of 0.17. Before it nothing is rescaled, and the weight is
+wrong by the difference between tokens and targets (`per-token-scale`).""",
+    "cp-counts": """\
+The weights 2, 1, 1 of the report are those of the rescaling of 0.17. Before it they are equal, and too small
+(`per-token-scale`).""",
+    "cp-lost-target": """\
+Up to 0.16 the target is trained: nothing is rescaled there. The rescaling of 0.17 multiplies by the rank's own
+count of tokens, which is 0.""",
+    "cp-packed-padding": """\
+The reports say that the targets are silently wrong, and that very short sequences raise. These are that short.""",
+    "cp-packed-empty": """\
+verl calls the roll of the megatron-core that it runs with, here 0.16.1.""",
+    "cp-contiguous": """\
+No release up to 0.19 reads `cp_partition_mode`; Megatron's development branch does. Sequences longer than these
+would not raise, but be rolled wrongly, as by the 1F1B copy.""",
     "head-detach": """\
 The pull request to verl that detached the output layer is in 0.8.0 already. The 1F1B copy was not changed.""",
     "mask-chain": """\

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from fractions import Fraction
 from itertools import groupby
@@ -81,12 +81,8 @@ def _matrix(cases: Sequence[Case], results: Mapping[str, Mapping[str, Mapping[st
     for case in cases:
         cells = [sign(case, found[case.id]) for found in results.values()]
         yield f"| [{case.id}](#{case.id}) | {' | '.join(cells)} |\n"
-    yield "\nFaults: "
-    counts = [
-        f"{column} {sum(result['status'] == 'failed' for result in found.values())}"
-        for column, found in results.items()
-    ]
-    yield f"{', '.join(counts)}, of {len(cases)} cases.\n\n"
+    faults = [str(sum(result["status"] == "failed" for result in found.values())) for found in results.values()]
+    yield f"| faults, of {len(cases)} cases | {' | '.join(faults)} |\n\n"
 
 
 def _short(column: str) -> str:
@@ -200,14 +196,3 @@ def _number(value: float) -> str:
     if near.denominator not in (1, 2, 4, 5, 8, 10) and abs(near - value) < 1e-5 * abs(value):
         return str(near)
     return f"{value:g}"
-
-
-def matrix_of(text: str) -> dict[str, list[str]]:
-    """Case id -> cells, read back from a page."""
-    rows = (line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ["))
-    return {cells[0].split("]")[0].strip("["): cells[1:] for cells in rows}
-
-
-def headings(text: str) -> Iterable[str]:
-    """The second-level headings of a page."""
-    return [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")]

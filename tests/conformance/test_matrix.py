@@ -69,18 +69,25 @@ def in_range(affected, release):
     return order(since) <= order(release) <= order(until)
 
 
+def named(case, project, release):
+    return any(affected.project == project and in_range(affected, release) for affected in case.affected)
+
+
 @pytest.mark.parametrize("id_", CASES)
 def test_the_releases_that_a_case_names_are_those_that_fail_it(id_):
-    """But for those that cannot be asked, and verl's copy, which a case does not tell from verl."""
+    """But for those that cannot be asked, and verl's copy, which a case does not tell from verl.
+
+    verl may also fail where its megatron-core does, whose rolls it calls.
+    """
+    case = CASES[id_]
     for column, found in RESULTS.items():
-        project, release_, *copy = column.split(" ")
+        project, release_, *copy = column.replace(",", "").split(" ")
         status = found[id_]["status"]
         if copy or status in ("not_applicable", "follows"):
             continue
-        named = any(
-            affected.project == project and in_range(affected, release_.strip(",")) for affected in CASES[id_].affected
-        )
-        assert (status == "failed") == named, f"{column}: {status}, and affected are {CASES[id_].affected}"
+        by_roll = project == "verl" and status == "failed" and named(case, "megatron-core", matrix.CORE_OF_VERL)
+        is_named = by_roll or named(case, project, release_)
+        assert (status == "failed") == is_named, f"{column}: {status}, and affected are {case.affected}"
 
 
 @pytest.mark.parametrize("id_", NOTES)
@@ -101,7 +108,7 @@ SEEN = [
     (
         "ignore-index",
         ("0.16.1", *FIXED),
-        {"coefficients": [[[0.333333, 0.333333, 0.333333, 0.0]]], "logged": [1.38629]},
+        {"coefficients": [[[0.333333, 0.333333, 0.333333, 0.0]]]},
     ),
 ]
 
