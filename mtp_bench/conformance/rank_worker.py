@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
-import os
 import signal
 import time
 from collections.abc import Iterator
@@ -24,9 +23,10 @@ from mtp_bench.conformance import all_cases
 from mtp_bench.conformance.model import Case, Observation
 from mtp_bench.conformance.probe import observe_case
 from mtp_bench.conformance.shares import share
-from mtp_bench.devices import Device, resolve
+from mtp_bench.devices import Device
 from mtp_bench.megatron import integrity, isolated_state
 from mtp_bench.preserved import preserved_process_state
+from mtp_bench.ranks.device import device_of_rank
 
 if TYPE_CHECKING:
     from mtp_bench.variants import Variant
@@ -39,7 +39,7 @@ _AGREE_SECONDS = 60
 def run(job: dict[str, Any]) -> None:
     """Run ``job["cases"]`` (pairs of variant and case id, in order)."""
     store, rank, world_size = next(rendezvous("env://"))
-    device = resolve(_device(job["device"]))
+    device = device_of_rank(job["device"])
     cases = {case.id: case for case in all_cases()}
     loaded: dict[str, Variant] = {}
     left = list(job["cases"])
@@ -70,11 +70,6 @@ def _process_group(device: Device, store: Any, rank: int, world_size: int) -> It
     finally:
         _initialized.clear()
         dist.destroy_process_group()
-
-
-def _device(spec: str) -> str:
-    """The device of this rank: on a GPU machine, one GPU each."""
-    return f"cuda:{os.environ['LOCAL_RANK']}" if spec.partition(":")[0] == "cuda" else spec
 
 
 def _run_case(variant: Variant, case: Case, device: Device, everyone: Any, found: IO[str]) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 from mtp_bench.conformance.model import Case, Inputs, Observation
+from mtp_bench.ranks.zigzag import zigzag_columns
 
 Place = tuple[int, int]
 """(data-parallel rank, context-parallel rank)."""
@@ -64,23 +64,9 @@ def _rows(case: Case) -> list[range]:
 
 
 def _columns(case: Case) -> list[list[int]]:
-    """The tokens of every context-parallel rank.
-
-    Zigzag: of 2 * cp_size chunks of each sequence rank r has the chunks r and 2 * cp_size - 1 - r, as in Megatron's
-    ``get_batch_on_this_cp_rank`` and Transformer Engine's ``thd_get_partitioned_indices``. Contiguous: the row is cut
-    into as many pieces as there are ranks.
-    """
+    """The tokens of every context-parallel rank; contiguous: the row is cut into as many pieces as there are ranks."""
     assert case.ranks is not None
     cp_size, width = case.ranks.context_parallel, case.inputs.shape[1]
     if case.ranks.split == "contiguous":
         return [list(range(rank * width // cp_size, (rank + 1) * width // cp_size)) for rank in range(cp_size)]
-    columns: list[list[int]] = [[] for _ in range(cp_size)]
-    for start, end in pairwise(case.inputs.cu_seqlens_padded or case.inputs.cu_seqlens or (0, width)):
-        length, rest = divmod(end - start, 2 * cp_size)
-        assert rest == 0, f"{case.id}: {end - start} tokens are not shared by {cp_size} ranks"
-        for rank in range(cp_size):
-            for chunk in (rank, 2 * cp_size - 1 - rank):
-                columns[rank] += range(start + chunk * length, start + (chunk + 1) * length)
-    if cp_size == 1:
-        return [list(range(width))]
-    return columns
+    return zigzag_columns(case.inputs.cu_seqlens_padded or case.inputs.cu_seqlens or (0, width), cp_size)

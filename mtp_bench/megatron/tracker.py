@@ -58,6 +58,17 @@ def logged_losses() -> list[torch.Tensor]:
     return [] if values is None else list(values.unbind())
 
 
+def reduce_logged_losses() -> None:
+    """Average what was logged over the ranks, as Megatron's training loop does before it shows it."""
+    from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper as Helper
+
+    up_to_0_18 = getattr(Helper, "reduce_loss_in_tracker", None)
+    if up_to_0_18 is not None:
+        up_to_0_18()
+    else:
+        Helper.reduce_metrics_in_tracker()
+
+
 def clear_logged_losses() -> None:
     """Forget what was logged, and how many depths there were."""
     from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper as Helper

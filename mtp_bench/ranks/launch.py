@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -81,16 +82,19 @@ class Ranks:
             return f"torch.distributed.run ended by itself ({self._launcher.returncode}): {self._launcher_tail()}"
         return f"rank {rank} of {self.count} {how}{self._its_output(rank)}"
 
-    def why_late(self, limit: str) -> str:
-        """Which ranks have no result after ``limit``, where they stand, and the end of what they wrote."""
-        missing = self._missing()
+    def why_late(self, limit: str, late: Collection[int] | None = None) -> str:
+        """Which ranks have no result after ``limit``, where they stand, and the end of what they wrote.
+
+        By default those that have returned nothing are ``late``.
+        """
+        missing = self._missing() if late is None else sorted(late)
         for pid in filter(None, map(self._pid, missing)):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGUSR1)  # see rank.py: it writes its stack
         time.sleep(_DUMP_SECONDS if missing else 0)
         who = f"rank {missing[0]}" if len(missing) == 1 else f"ranks {', '.join(map(str, missing))}"
         outputs = "".join(f"\nrank {rank}{self._its_output(rank)}" for rank in missing)
-        return f"{who} of {self.count} had no result after {limit}{outputs}"
+        return f"{who} of {self.count} gave no answer in {limit}{outputs}"
 
     def close(self) -> None:
         """End every rank and what it has started."""

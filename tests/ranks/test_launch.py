@@ -95,7 +95,7 @@ def test_ranks_that_hang_are_ended_with_what_they_started_and_say_where_they_sto
         with pytest.raises(RunError) as failure:
             ranks.results(time_limit_s=0.5)
     text = str(failure.value)
-    assert text.startswith("ranks 0, 1 of 2 had no result after 0.5 s\nrank 0; its output ends with:\ngoing to sleep")
+    assert text.startswith("ranks 0, 1 of 2 gave no answer in 0.5 s\nrank 0; its output ends with:\ngoing to sleep")
     assert text.count("ranks_to_launch.py") >= 2  # the stack of each
     assert text.count(" in sleep") == 2
     assert gone(pids)
