@@ -110,8 +110,8 @@ class _Check:
 
     def run(self) -> Mapping[tuple[str, str], Outcome]:
         """Every outcome by variant and case id."""
-        left = {name: list(self.alone) for name in self.names if self.alone}
-        while left:
+        left = {name: list(self.alone) for name in self.names}
+        while left:  # where all cases are of several ranks, the first worker finds the device and has no more to do
             worker = WorkerProcess(self.device, _WORKER)
             try:
                 self.spec = worker.spec
@@ -121,7 +121,9 @@ class _Check:
         if self.on_ranks:
             from mtp_bench.conformance.rank_runner import run_on_ranks
 
-            self.outcomes.update(run_on_ranks(self.names, self.on_ranks, self.device))
+            kind = self.spec.partition(":")[0]
+            device = kind if kind == "cuda" else self.spec  # each rank has a GPU of its own
+            self.outcomes.update(run_on_ranks(self.names, self.on_ranks, device))
         return self.outcomes
 
     def _work(self, worker: WorkerProcess, left: dict[str, list[str]]) -> None:
