@@ -14,6 +14,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -75,8 +76,9 @@ def make(release: str, deps: Path, pip_args: Sequence[str] = ()) -> None:
     if (deps / release).is_dir():
         return
     unfinished = deps / f".partial-{release}"
+    shutil.rmtree(unfinished, ignore_errors=True)
     name, _, version = release.rpartition("-")
-    install = ["install", "--quiet", "--no-deps", "--ignore-requires-python", "--upgrade", *pip_args]
+    install = ["install", "--quiet", "--no-deps", "--ignore-requires-python", "--only-binary", ":all:", *pip_args]
     command = [sys.executable, "-m", "pip", *install, "--target", str(unfinished), f"{name}=={version}"]
     subprocess.run(command, check=True)
     unfinished.rename(deps / release)
