@@ -86,8 +86,8 @@ class CheckView:
             "passed": sum(result.status == "passed" for result in results),
             "failed": sum(result.status == "failed" for result in results),
             "as expected": sum(result.status == "failed" and result.expected_failure for result in results),
-            "follow a definition": sum(result.status == "follows" for result in results),
-            "do not apply": sum(result.status == "not_applicable" for result in results),
+            "following a definition": sum(result.status == "follows" for result in results),
+            "not applicable": sum(result.status == "not_applicable" for result in results),
         }
         expected = counts.pop("as expected")
         words = [f"{count} {word}" for word, count in counts.items() if count]

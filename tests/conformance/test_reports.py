@@ -76,8 +76,8 @@ def test_the_terminal_in_80_columns():
         "mtp-bench 0.1.0 check on sim:h100, torch 2.13.0, megatron-core 0.16.1",
         "1 failure and 1 unexpectedly passed in 3 cases of 2 variants",
         "",
-        "original 0.1.0: 1 passed, 1 failed, 1 follow a definition",
-        "mine:loss 1: 1 passed, 1 failed, 1 do not apply (1 of the failures expected)",
+        "original 0.1.0: 1 passed, 1 failed, 1 following a definition",
+        "mine:loss 1: 1 passed, 1 failed, 1 not applicable (1 of the failures expected)",
         "",
         "case         original  mine:loss",
         "────────────────────────────────",
@@ -155,6 +155,11 @@ def test_variants_in_which_the_same_was_seen_stand_together():
         "  seen  losses multiplied by nan, nan; logged loss nan (a, c)",
         "  seen  losses multiplied by 1, 0; logged loss 0 (b)",
     ]
+    in_markdown = conformance_markdown.check_report(CheckView(Report(results, "sim", {}))).splitlines()
+    assert [line for line in in_markdown if "seen" in line] == [
+        "- seen of `a`, `c`: losses multiplied by nan, nan; logged loss nan",
+        "- seen of `b`: losses multiplied by 1, 0; logged loss 0",
+    ]
 
 
 def test_what_ended_a_case_stands_where_nothing_was_seen():
@@ -179,8 +184,8 @@ def test_markdown():
         "",
         "**1 failure and 1 unexpectedly passed in 3 cases of 2 variants**",
         "",
-        "- original 0.1.0: 1 passed, 1 failed, 1 follow a definition",
-        "- mine:loss 1: 1 passed, 1 failed, 1 do not apply (1 of the failures expected)",
+        "- original 0.1.0: 1 passed, 1 failed, 1 following a definition",
+        "- mine:loss 1: 1 passed, 1 failed, 1 not applicable (1 of the failures expected)",
         "",
         "## Cases",
         "",
