@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -20,6 +21,7 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +59,12 @@ class Environment:
 
 ENVIRONMENTS = (
     *(
-        Environment(version, (("megatron", f"megatron-core {version}"),))
-        for version in ("0.14.0", "0.15.3", "0.16.1", "0.17.1", "0.18.2", "0.19.2")
+        Environment(release, (("megatron", f"megatron-core {release}"),))
+        for release in ("0.14.0", "0.15.3", "0.16.1", "0.17.1", "0.18.2", "0.19.2")
     ),
     *(
-        Environment(CORE_OF_VERL, (("verl", f"verl {version}"), (OVERLAP, f"verl {version}, 1F1B overlap")), version)
-        for version in ("0.8.0", "0.9.1")
+        Environment(CORE_OF_VERL, (("verl", f"verl {release}"), (OVERLAP, f"verl {release}, 1F1B overlap")), release)
+        for release in ("0.8.0", "0.9.1")
     ),
 )
 COLUMNS = [title for environment in ENVIRONMENTS for _, title in environment.columns]
@@ -77,9 +79,9 @@ def make(release: str, deps: Path, pip_args: Sequence[str] = ()) -> None:
         return
     unfinished = deps / f".partial-{release}"
     shutil.rmtree(unfinished, ignore_errors=True)
-    name, _, version = release.rpartition("-")
+    name, _, number = release.rpartition("-")
     install = ["install", "--quiet", "--no-deps", "--ignore-requires-python", "--only-binary", ":all:", *pip_args]
-    command = [sys.executable, "-m", "pip", *install, "--target", str(unfinished), f"{name}=={version}"]
+    command = [sys.executable, "-m", "pip", *install, "--target", str(unfinished), f"{name}=={number}"]
     subprocess.run(command, check=True)
     unfinished.rename(deps / release)
 
@@ -117,10 +119,10 @@ def run(environment: Environment, deps: Path = DEPS, *, ranks: bool = True) -> R
     return found
 
 
-def read() -> Results:
-    """The results as they were when the page was written."""
-    results: Results = json.loads(RESULTS.read_text())
-    return results
+def read() -> tuple[str, Results]:
+    """What the results were made with, and the results, as they were when the page was written."""
+    document = json.loads(RESULTS.read_text())
+    return document["made_with"], document["results"]
 
 
 def written(results: Results) -> str:
@@ -129,7 +131,8 @@ def written(results: Results) -> str:
         f'"{column}": {{\n' + ",\n".join(f' "{id_}": {json.dumps(result)}' for id_, result in found.items()) + "\n}"
         for column, found in results.items()
     )
-    return "{\n" + ",\n".join(columns) + "\n}\n"
+    made_with = f"PyTorch {version('torch')}, Python {platform.python_version()}"
+    return f'{{\n"made_with": "{made_with}",\n"results": {{\n' + ",\n".join(columns) + "\n}\n}\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -147,7 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             parts = list(pool.map(lambda environment: run(environment, options.deps), ENVIRONMENTS))
         results = {column: found for part in parts for column, found in part.items()}
         RESULTS.write_text(written(results))
-    PAGE.write_text(page(all_cases(), read()))
+    PAGE.write_text(page(all_cases(), *read()))
 
 
 if __name__ == "__main__":

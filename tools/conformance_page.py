@@ -33,8 +33,8 @@ python -m tools.conformance_matrix
 ```
 
 which gets each release with pip into a folder of its own, runs `mtp-bench check --json` with it in a process of its
-own, on the simulated device, and writes this page and the results beside it (`docs/conformance.json`). Tests make
-the page again and compare it.
+own, on the simulated device, and writes this page and the results beside it (`docs/conformance.json`). This one was
+made with {made_with}. Tests make it again and compare.
 
 The columns:
 
@@ -55,12 +55,12 @@ The signs:
 """
 
 
-def page(cases: Sequence[Case], results: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
+def page(cases: Sequence[Case], made_with: str, results: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
     """The page. ``results`` are column -> case id -> ``status``, ``observed``, ``detail``."""
     unknown = sorted(set(NOTES) - {case.id for case in cases})
     if unknown:
         raise ValueError(f"notes on {', '.join(unknown)}: no such case")
-    parts = [INTRODUCTION, *_matrix(cases, results)]
+    parts = [INTRODUCTION.format(made_with=made_with), *_matrix(cases, results)]
     for case in cases:
         parts += _section(case, {column: found[case.id] for column, found in results.items()})
     return "".join([*parts, *_not_cases()])

@@ -98,7 +98,7 @@ def _stand_ins() -> Iterator[None]:
     def not_reached(*_: Any, **__: Any) -> None:
         raise AssertionError("the main loss has begun")
 
-    contents = {
+    contents: dict[str, dict[str, Any]] = {
         "verl": {},
         "verl.models": {},
         "verl.models.mcore": {},
@@ -122,8 +122,8 @@ def _stand_ins() -> Iterator[None]:
     try:
         yield
     finally:
-        for name, module in before.items():
-            if module is None:
+        for name, real in before.items():
+            if real is None:
                 del sys.modules[name]
             else:
-                sys.modules[name] = module
+                sys.modules[name] = real

@@ -12,13 +12,13 @@ from tools.conformance_notes import NOTES
 from tools.conformance_page import page, sign
 
 CASES = {case.id: case for case in all_cases()}
-RESULTS = matrix.read()
+MADE_WITH, RESULTS = matrix.read()
 PAGE = matrix.PAGE.read_text()
 MEGATRON = {column.removeprefix("megatron-core "): found for column, found in RESULTS.items() if "megatron" in column}
 
 
 def test_the_page_is_made_of_the_results():
-    assert page(all_cases(), RESULTS) == PAGE
+    assert page(all_cases(), MADE_WITH, RESULTS) == PAGE
 
 
 def test_every_column_has_every_case():
@@ -104,7 +104,7 @@ def test_three_depths_over_two_tokens_log_nan_up_to_0_16():
 
 def test_a_note_on_nothing_is_refused():
     with pytest.raises(ValueError, match=r"notes on .*: no such case"):
-        page([], {})
+        page([], "", {})
 
 
 def test_a_release_that_is_missing_is_unpacked_by_pip(tmp_path, monkeypatch):

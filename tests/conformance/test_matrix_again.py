@@ -9,7 +9,7 @@ from tests.releases import FOLDER, release
 from tools import conformance_matrix as matrix
 
 ALONE = [case.id for case in all_cases() if case.ranks is None]
-RESULTS = matrix.read()
+_, RESULTS = matrix.read()
 ENVIRONMENTS = {environment.columns[0][1]: environment for environment in matrix.ENVIRONMENTS}
 INSTALLED = ["megatron-core 0.16.1", "verl 0.8.0", "verl 0.9.1"]  # what runs with the megatron-core that is installed
 

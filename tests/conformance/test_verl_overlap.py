@@ -44,4 +44,4 @@ def test_nothing_of_verl_stays_imported(copy):
 def test_says_which_folder_it_needs(monkeypatch):
     monkeypatch.delenv("MTP_BENCH_VERL", raising=False)
     with pytest.raises(variants.InputError, match="MTP_BENCH_VERL is not set: expected the folder"):
-        verl_overlap.mtp_loss()
+        verl_overlap.mtp_loss(**dict.fromkeys(variants.load(NAME).accepts))
