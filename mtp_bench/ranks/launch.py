@@ -99,6 +99,7 @@ class Ranks:
     def close(self) -> None:
         """End every rank and what it has started."""
         assert self._launcher.stdin is not None
+        pids = [pid for pid in map(self._pid, range(self.count)) if pid is not None]
         with contextlib.suppress(OSError):
             self._launcher.stdin.close()
         try:
@@ -106,7 +107,7 @@ class Ranks:
         except subprocess.TimeoutExpired:
             _kill_group(self._launcher.pid)
             self._launcher.wait()
-        for pid in filter(None, map(self._pid, range(self.count))):
+        for pid in pids:
             _kill_group(pid)  # a rank leads a group of its own, which holds what it has started
         self._output.close()
         self._folder.cleanup()

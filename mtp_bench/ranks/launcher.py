@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -20,7 +21,7 @@ def main() -> int:
     lifeline = os.dup(0)
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)  # ranks read nothing
-    threading.Thread(target=_end_with_parent, args=(lifeline,), daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(lifeline, folder), daemon=True).start()
 
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import parse_args, run
@@ -41,12 +42,16 @@ def main() -> int:
     return 0
 
 
-def _end_with_parent(lifeline: int) -> None:
-    """Wait for the parent to close its end, or to die; then end the ranks with all that they have started."""
+def _end_with_parent(lifeline: int, folder: Path) -> None:
+    """Wait for the parent to close its end, or to die; then end the ranks with all that they have started.
+
+    A parent that was killed has left the folder.
+    """
     os.read(lifeline, 1)
     for pid in _children():
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)  # torch.distributed.run starts each rank in a session of its own
+    shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)
 
 
