@@ -1,4 +1,7 @@
-"""What `mtp-bench compare` promises of itself: how long 10,000 samples in 200 results take, its start included."""
+"""What `mtp-bench compare` promises of itself: how long 10,000 samples in 200 results take, its start included.
+
+And a training job of 1,024 ranks, of which every one is compared.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,9 @@ from mtp_bench.results import (
     Cpu,
     DeviceInfo,
     Environment,
+    Gradients,
     GraphCapture,
+    Job,
     Numerics,
     Place,
     Result,
@@ -31,6 +36,8 @@ LEADS_MS = (0.0, 0.5, 1.0, 5.0, 10.0)
 VARIANTS = {"original": 0.0, "patched": 30.0, "sync_free": 2.0, "host_lens": -90.0, "boundary_roll": -250.0}  # us
 SITES = {"original": 9, "patched": 10, "sync_free": 9}
 LIMITS_S = {"terminal": 2.0, "json": 2.0, "markdown": 2.0, "html": 5.0}
+RANKS = 1_024
+JOB_LIMITS_S = {"terminal": 10.0, "json": 10.0}
 
 
 def made_up_run(workloads: int, seed: int) -> Run:
@@ -54,6 +61,39 @@ def made_up_run(workloads: int, seed: int) -> Run:
         workloads={name: {"packed": True, "hidden_size": 4096} for name in names},
         results=results,
     )
+
+
+def made_up_rank(rank: int, of_job: Sequence[float], source: random.Random) -> Run:
+    """One rank of a job: two variants, 50 windows each with noise of the job and some of its own."""
+    step_ns = [[1e3 * (100_000.0 + us + source.gauss(0.0, 20.0)) for us in of_job] for _ in range(2)]
+    results = [
+        Result(
+            workload="job",
+            variant=variant,
+            scope="job",
+            harness="job",
+            lead_ms=0.0,
+            device="cuda:0",
+            status="ok",
+            gradients=Gradients(status="equal", compared_with="process_mtp_loss", max_rel_err=0.0, bound=2e-2),
+            time=Time(
+                modelled=False,
+                step_ns=steps,
+                round=list(range(WINDOWS)),
+                host_ns=[9e7] * WINDOWS,
+                lead_ns=[1e6] * WINDOWS,
+                loss_ns=[7e5] * WINDOWS,
+                sm_clock_mhz=[1_980] * WINDOWS,
+                throttled=[False] * WINDOWS,
+            ),
+        )
+        for variant, steps in zip(("patched", "boundary_roll"), step_ns, strict=True)
+    ]
+    job = Job(
+        id="made-up", rank=rank, world_size=RANKS, has_loss=True, steps=2_000, window=20, windows=100, ended="done"
+    )
+    run = made_up_run(0, seed=0)
+    return run.model_copy(update={"job": job, "workloads": {"job": {"packed": True}}, "results": results})
 
 
 def seconds(arguments: Sequence[str]) -> float:
@@ -118,6 +158,23 @@ def _site(line: int) -> Site:
     )
 
 
+def _job(folder: Path) -> bool:
+    """Whether comparing the variants of a job takes too long."""
+    source, late = random.Random(3), False
+    of_job = [source.gauss(0.0, 200.0) for _ in range(WINDOWS)]
+    for rank in range(RANKS):
+        made_up_rank(rank, of_job, source).write(folder / f"rank-{rank}")
+    for name, limit in JOB_LIMITS_S.items():
+        taken = seconds([str(folder), "--format", name])
+        late |= taken > limit
+        note = "" if taken <= limit else "  too slow"
+        print(
+            f"compare --format {name:<9} {f'a job of {RANKS:,} ranks':<24} {taken:6.2f} s of {limit:g} s{note}",
+            flush=True,
+        )
+    return late
+
+
 def main() -> int:
     """Print what is promised beside what was measured, of one run's variants and of two runs."""
     late = False
@@ -132,6 +189,7 @@ def main() -> int:
                 late |= taken > limit
                 note = "" if taken <= limit else "  too slow"
                 print(f"compare --format {name:<9} {what:<24} {taken:6.2f} s of {limit:g} s{note}", flush=True)
+        late |= _job(Path(folder) / "job")
     return int(late)
 
 

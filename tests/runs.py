@@ -9,7 +9,9 @@ from mtp_bench.results import (
     Cpu,
     DeviceInfo,
     Environment,
+    Gradients,
     GraphCapture,
+    Job,
     Numerics,
     Place,
     Result,
@@ -176,3 +178,82 @@ def measured_run(windows: int = 20, label_us: float = 30.0) -> Run:
         result(variant, device="cuda:0", time=time(*us, modelled=False), syncs=syncs()) for variant, us in steps.items()
     ]
     return run(results, environment=environment(device=GPU))
+
+
+JOB = {"packed": True, "hidden_size": 4096, "mtp_num_layers": 1, "window": 10}
+
+
+def gradients(status: str = "equal", **changes: Any) -> Gradients:
+    values: dict[str, Any] = {
+        "status": status,
+        "compared_with": "process_mtp_loss of megatron-core 0.17.1",
+        "max_rel_err": 0.0 if status == "equal" else 1e-3,
+        "bound": 2e-2,
+        "head_gradient": "trained",
+    }
+    return Gradients(**{**values, **changes})
+
+
+def job_result(variant: str, *step_us: float, lead_us: float | None = 900.0, **changes: Any) -> Result:
+    """One variant on one rank of a job; without ``lead_us`` the rank has no loss."""
+    modelled = changes.pop("modelled", False)
+    windows = len(step_us)
+    with_loss: dict[str, Any] = {"gradients": gradients(), "syncs": syncs()} if lead_us is not None else {"syncs": None}
+    values: dict[str, Any] = {
+        "scope": "job",
+        "harness": "job",
+        "device": "sim:0" if modelled else "cuda:0",
+        "numerics": None,
+        "graph_capture": None,
+        "time": time(
+            *step_us,
+            modelled=modelled,
+            lead_ns=[lead_us and lead_us * 1e3] * windows,
+            loss_ns=[lead_us and 700_000.0] * windows,
+        )
+        if step_us
+        else None,
+        **with_loss,
+    }
+    return result(variant, "job", 0.0, **{**values, **changes})
+
+
+def job_run(results: Sequence[Result], rank: int = 0, world_size: int = 1, **changes: Any) -> Run:
+    """One rank of a job; keys of ``Job`` among ``changes`` are its."""
+    job: dict[str, Any] = {
+        "id": "7f3a",
+        "rank": rank,
+        "world_size": world_size,
+        "parallel": {"dp": (rank, world_size)},
+        "has_loss": True,
+        "steps": 400,
+        "window": 10,
+        "iterations": 400,
+        "windows": 40,
+        "ended": "400 iterations done",
+    }
+    job |= {key: changes.pop(key) for key in list(changes) if key in Job.model_fields}
+    modelled = any(found.time.modelled for found in results if found.time)
+    device = environment() if modelled else environment(device=GPU)
+    values = {"environment": device, "workloads": {"job": JOB}, "command": "torchrun train.py", **changes}
+    return run(results, job=Job(**job), **values)
+
+
+def job_runs(ranks: int = 4, windows: int = 20, slow_rank: int = 1, label_us: float = -200.0, **changes: Any):
+    """The ranks of a job with their labels: ``boundary_roll`` costs ``label_us``, and ``slow_rank`` is 50 us behind."""
+    drift = [10_000.0 + 10 * (window % 5) for window in range(windows)]
+    return [
+        (
+            f"rank-{rank}",
+            job_run(
+                [
+                    job_result("patched", *(us + 50 * (rank == slow_rank) for us in drift), syncs=syncs(site(33))),
+                    job_result("boundary_roll", *(us + label_us + 50 * (rank == slow_rank) for us in drift)),
+                ],
+                rank,
+                ranks,
+                **changes,
+            ),
+        )
+        for rank in range(ranks)
+    ]

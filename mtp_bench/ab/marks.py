@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from array import array
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -41,16 +42,14 @@ class HostTime:
         self.not_before_ns = float("-inf")
         self.not_after_ns = float("inf")
 
-    def advance(self, device_ns: float) -> None:
-        """Go on to a mark ``device_ns`` later; earlier where it is negative."""
-        widened_ns = abs(device_ns) * DRIFT + RESOLUTION_NS
-        self.not_before_ns += device_ns - widened_ns
-        self.not_after_ns += device_ns + widened_ns
+    def follow(self, device_ns: float, not_before_ns: float, not_after_ns: float) -> None:
+        """Go on to a mark ``device_ns`` later (earlier where negative), of which so much is known by itself.
 
-    def observe(self, not_before_ns: float, not_after_ns: float) -> None:
-        """What is known of this mark itself. It alone counts where it contradicts the others: a clock was set."""
-        before_ns = max(self.not_before_ns, not_before_ns)
-        after_ns = min(self.not_after_ns, not_after_ns)
+        What is known of it alone counts where it contradicts what came before: a clock was set.
+        """
+        apart_ns = abs(device_ns) * DRIFT + RESOLUTION_NS
+        before_ns = max(self.not_before_ns + device_ns - apart_ns, not_before_ns)
+        after_ns = min(self.not_after_ns + device_ns + apart_ns, not_after_ns)
         if before_ns > after_ns:
             before_ns, after_ns = not_before_ns, not_after_ns
         self.not_before_ns, self.not_after_ns = before_ns, after_ns
@@ -60,6 +59,7 @@ class Marks(Protocol):
     """A pool of marks, numbered from 0."""
 
     modelled: bool
+    clock_ns: Callable[[], float]  # host time now
 
     def record(self, mark: int) -> None:
         """Mark the end of what is queued on the current stream."""
@@ -100,6 +100,7 @@ class CudaMarks:
     modelled = False
 
     def __init__(self, count: int, index: int) -> None:
+        self.clock_ns: Callable[[], float] = time.perf_counter_ns
         self._index = index
         self._events = [torch.cuda.Event(enable_timing=True) for _ in range(count)]  # type: ignore[no-untyped-call]
         for event in self._events:
@@ -123,8 +124,8 @@ class CudaMarks:
 
     def look(self) -> None:
         """Ask for the oldest, and for the next where it has passed."""
-        pending = self._pending
-        for _ in range(min(_LOOKS, len(pending))):
+        pending, looks = self._pending, _LOOKS
+        while pending and looks:
             mark = pending[0]
             asked_ns = time.perf_counter_ns()
             if not self._events[mark].query():  # type: ignore[no-untyped-call]
@@ -132,6 +133,7 @@ class CudaMarks:
                 return
             self._not_after_ns[mark] = time.perf_counter_ns()
             pending.popleft()
+            looks -= 1
 
     def forget(self, first: int, last: int) -> None:
         """Marks are forgotten in the order of their recording, so that these are the oldest."""
@@ -175,7 +177,8 @@ class SimMarks:
     def __init__(self, count: int) -> None:
         from mtp_bench.devices.sim.recorder import JobClock
 
-        self._timeline = JobClock.start()
+        self._timeline = timeline = JobClock.start()
+        self.clock_ns: Callable[[], float] = lambda: timeline.issue_ns
         self._events: list[SimEvent] = [self._new_event() for _ in range(count)]
 
     def record(self, mark: int) -> None:

@@ -18,6 +18,11 @@ WRITES_TO_TIME = 10_000  # writing takes at most 0.01 % of the time
 _LOOK_EVERY_S = 0.5  # a thread that is woken costs the job's own some 50 us of waiting for the interpreter's lock
 
 
+def interval_s(write_s: float) -> float:
+    """How long nothing is written after a write that took ``write_s``."""
+    return max(MIN_INTERVAL_S, WRITES_TO_TIME * write_s)
+
+
 class Writer:
     """A daemon thread that writes what ``make`` returns into ``folder``.
 
@@ -80,7 +85,7 @@ class Writer:
         except Exception as error:
             self._complain(f"cannot write to {self._folder}: {_reason(error)}; the job goes on, and it is tried again")
         ended_s = time.monotonic()
-        self._next_s = ended_s + max(MIN_INTERVAL_S, WRITES_TO_TIME * (ended_s - began_s))
+        self._next_s = ended_s + interval_s(ended_s - began_s)
 
     def _complain(self, what: str) -> None:
         if self._complained:

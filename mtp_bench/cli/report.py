@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from mtp_bench.cli.app import app, command, print_report
+from mtp_bench.errors import InputError
 
 
 @app.command()
@@ -21,11 +23,15 @@ def report(
     """Make the reports of a run again."""
     from mtp_bench.report.terminal import run_report
     from mtp_bench.report.words import first_line
-    from mtp_bench.results import load_run
+    from mtp_bench.results import FILE_NAME, load_run
     from mtp_bench.run_folder import write_report
 
-    found = load_run(run)
     path = Path(run)
+    if not (path / FILE_NAME).exists() and any(path.glob(f"rank-*/{FILE_NAME}")):
+        raise InputError(
+            f"{run}: the folder of a job, with a run a rank: use mtp-bench compare {shlex.quote(run)}, or give one rank"
+        )
+    found = load_run(run)
     written = write_report(found, out or (path if path.is_dir() else path.parent))
     print(first_line(found))
     print_report(lambda width: run_report(found, width))

@@ -31,6 +31,11 @@ class Kind(StrEnum):
     DRIVER_DIFFERS = "driver differs"
     PROFILED = "profiled"
     VERSIONS_DIFFER = "different versions"
+    REFUSED = "refused"
+    FAILED = "failed"
+    RANKS_MISSING = "ranks missing"
+    NOT_ENDED = "not ended"
+    WINDOWS_LOST = "windows lost"
 
 
 ADVICE: Mapping[Kind, str] = {
@@ -43,6 +48,13 @@ ADVICE: Mapping[Kind, str] = {
     Kind.DRIVER_DIFFERS: "measure both sides with one driver, or take the difference for that of the drivers too",
     Kind.PROFILED: "a profiler slows the host: measure without it",
     Kind.VERSIONS_DIFFER: "the difference is that of all of these together: change one at a time",
+    Kind.REFUSED: "the job ran on with its own loss, and no variant was measured: the reason says what to change",
+    Kind.FAILED: "the job ran on with its own loss; what was measured until then counts",
+    Kind.RANKS_MISSING: "the slowest rank may be among them: compare the folder that holds those of all ranks",
+    Kind.NOT_ENDED: "the job runs still, or was killed: what was written until then counts; read it again later where "
+    "the job runs",
+    Kind.WINDOWS_LOST: "they were disturbed, or the device was too far behind to read them without a wait: give "
+    "mtp_bench.ab a larger window",
 }
 
 
@@ -60,9 +72,9 @@ class Caution:
         return ADVICE[self.kind]
 
 
-def subjects(name: str, runs: int) -> list[str]:
-    """What cautions call the runs of one side."""
-    return [name] if runs == 1 else [f"{name}, run {index} of {runs}" for index in range(1, runs + 1)]
+def subjects(name: str, runs: int, noun: str = "run") -> list[str]:
+    """What cautions call the runs of one side, or its jobs."""
+    return [name] if runs == 1 else [f"{name}, {noun} {index} of {runs}" for index in range(1, runs + 1)]
 
 
 def of_times(name: str, results: Sequence[Result], threshold: Threshold | None = None) -> Iterator[Caution]:
@@ -70,7 +82,8 @@ def of_times(name: str, results: Sequence[Result], threshold: Threshold | None =
 
     Without ``threshold``, the default one.
     """
-    for subject, result in zip(subjects(name, len(results)), results, strict=True):
+    noun = "job" if any(result.scope == "job" for result in results) else "run"
+    for subject, result in zip(subjects(name, len(results), noun), results, strict=True):
         time = result.time
         if time is None or time.modelled:
             continue

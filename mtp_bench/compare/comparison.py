@@ -8,135 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from mtp_bench.compare import cautions, gates, notes, selection
+from mtp_bench.compare import cautions, gates, job_remarks, notes, selection
 from mtp_bench.compare.cautions import Caution
 from mtp_bench.compare.gates import Judgement
-from mtp_bench.compare.pairs import Pair, Side, between, comparable, environment_differences, leads_in_words, within
-from mtp_bench.compare.sites import SiteChange, site_changes
-from mtp_bench.compare.verdicts import (
-    Difference,
-    Finding,
-    Threshold,
-    Verdict,
-    difference,
-    finite,
-    judge,
-    mann_whitney_p,
-)
+from mtp_bench.compare.jobs import SLOWEST, Rank
+from mtp_bench.compare.pairs import Pair, Side, between, comparable, environment_differences, sides_of, within
+from mtp_bench.compare.rows import Row, waiting
+from mtp_bench.compare.sites import site_changes
+from mtp_bench.compare.verdicts import Difference, Finding, Threshold, difference, finite, judge, mann_whitney_p
 from mtp_bench.errors import InputError, did_you_mean
-from mtp_bench.results import Result, Run, Syncs, Time
+from mtp_bench.results import Result, Run, Time
 from mtp_bench.statistics import holm
-
-_VALUES_RANK = {"equal": 0, "close": 0, "differs": 1, "nan": 2}
-_WORST_VALUES = ("nan", "differs", "close", "equal")
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One candidate against its baseline, on one workload at one lead.
-
-    ``baseline`` and ``candidate`` name the sides, ``variant`` the candidate's variant ("" for a whole workload that one
-    side lacks). Results are one a run. What one of two sides lacks is one row without results, as ``Pair`` has it.
-    ``p`` is Mann and Whitney's, ``p_holm`` the same adjusted for all rows; neither decides anything.
-    """
-
-    workload: str
-    scope: str
-    variant: str
-    lead_ms: float | None
-    baseline: str
-    candidate: str
-    modelled: bool
-    finding: Finding
-    difference: Difference | None
-    threshold: Threshold
-    baseline_results: tuple[Result, ...]
-    candidate_results: tuple[Result, ...]
-    changes: tuple[SiteChange, ...] = ()
-    cautions: tuple[Caution, ...] = ()
-    p: float | None = None
-    p_holm: float | None = None
-
-    @property
-    def verdict(self) -> Verdict:
-        """``faster``, ``slower``, ``same``, ``unclear`` or ``incomparable``."""
-        return self.finding.verdict
-
-    @property
-    def reason(self) -> str:
-        """Why, in words."""
-        return self.finding.reason
-
-    @property
-    def candidate_on_workload(self) -> str:
-        """``patched on packed-sft``, what sentences call the row; scope ``loss`` goes without saying."""
-        return f"{self.candidate} on {self.workload}{'' if self.scope == 'loss' else f' in scope {self.scope}'}"
-
-    @property
-    def candidate_at_lead(self) -> str:
-        """``patched on packed-sft at lead 1 ms``."""
-        return self.candidate_on_workload + ("" if self.lead_ms is None else f" at {leads_in_words([self.lead_ms])}")
-
-    @property
-    def added(self) -> tuple[SiteChange, ...]:
-        """Lines with more syncs than in the baseline."""
-        return tuple(change for change in self.changes if change.count > 0)
-
-    @property
-    def removed(self) -> tuple[SiteChange, ...]:
-        """Lines with fewer syncs than in the baseline."""
-        return tuple(change for change in self.changes if change.count < 0)
-
-    @property
-    def moved(self) -> tuple[SiteChange, ...]:
-        """Lines that wait as often as before, elsewhere in their file."""
-        return tuple(change for change in self.changes if change.count == 0)
-
-    @property
-    def waiting(self) -> tuple[Syncs | None, Syncs | None]:
-        """The syncs of both sides: of the run that has most; None where those of a run are not known."""
-        base, cand = map(_waiting, self._sides)
-        return base, cand
-
-    @property
-    def syncs(self) -> tuple[int | None, int | None]:
-        """Syncs a step of both sides: the most that one of its runs has; None where not known."""
-        base, cand = self.waiting
-        return base.count if base else None, cand.count if cand else None
-
-    @property
-    def ops(self) -> tuple[int | None, int | None]:
-        """Dispatched operations a step of both sides."""
-        base, cand = ([r.ops for r in side] for side in self._sides)
-        return _most(base), _most(cand)
-
-    @property
-    def peak_bytes(self) -> tuple[int | None, int | None]:
-        """Peak device memory of both sides."""
-        base, cand = ([r.memory.peak_bytes if r.memory else None for r in side] for side in self._sides)
-        return _most(base), _most(cand)
-
-    @property
-    def values(self) -> tuple[str | None, str | None]:
-        """Whether the values of both sides are right: the worst status that one of its runs has."""
-        base, cand = ([r.numerics.status if r.numerics else None for r in side] for side in self._sides)
-        return _worst(base), _worst(cand)
-
-    @property
-    def syncs_change(self) -> int | None:
-        """Syncs a step more than in the baseline; None where one is not known."""
-        before, after = self.syncs
-        return None if before is None or after is None else after - before
-
-    @property
-    def values_change(self) -> int | None:
-        """Above 0 where values got worse, below 0 where better; ``equal`` is no better than ``close``."""
-        before, after = self.values
-        return None if before is None or after is None else _VALUES_RANK[after] - _VALUES_RANK[before]
-
-    @property
-    def _sides(self) -> tuple[tuple[Result, ...], tuple[Result, ...]]:
-        return self.baseline_results, self.candidate_results
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +40,17 @@ class Comparison:
         return len(self.sides) == 1
 
     @property
+    def deciding(self) -> tuple[Row, ...]:
+        """The rows that verdict and gates speak of: all but single ranks beside the slowest of their job."""
+        return tuple(row for row in self.rows if row.decides)
+
+    def ranks_of(self, row: Row) -> tuple[Row, ...]:
+        """The rows of the single ranks beside that of the slowest."""
+        if row.rank != SLOWEST:
+            return ()
+        return tuple(other for other in self.rows if not other.decides and _name(other) == _name(row))
+
+    @property
     def exit_code(self) -> int:
         """0 passed or nothing asked, 1 a gate failed, 3 a gate cannot tell; without gates, 3 where a row cannot."""
         if self.judgement.failures:
@@ -167,7 +60,7 @@ class Comparison:
         if self.judgement.gates:
             return 0
         results = any(run.results for side in self.sides for _, run in side.runs)
-        return 0 if results and not any(row.verdict == "incomparable" for row in self.rows) else 3
+        return 0 if results and not any(row.verdict == "incomparable" for row in self.deciding) else 3
 
 
 def compare(
@@ -189,7 +82,7 @@ def compare(
     """
     wanted, judged_by = selection.Selection.parse(select), gates.parse(fail_on)
     threshold = threshold or Threshold()
-    first, *others = ordered = _ordered([Side.of(*side) for side in sides], baseline)
+    first, *others = ordered = _ordered(sides_of(sides), baseline)
     if others:
         pairs = [pair for other in others for pair in between(first, other, wanted.wants)]
     else:
@@ -197,14 +90,21 @@ def compare(
     wanted.check(comparable(ordered, baseline))
     rows = _adjusted([_row(pair, threshold) for pair in pairs if not pair.skipped])
     in_order = selection.sort(rows, sort)
+    deciding = [row for row in in_order if row.decides]
     return Comparison(
         in_order,
         tuple(ordered),
         threshold,
         tuple(environment_differences(ordered)),
-        tuple(cautions.of_environments([run for side in ordered for _, run in side.runs])),
-        tuple(notes.notes(pairs, in_order, ordered, wanted.wants)),
-        gates.apply(judged_by, in_order),
+        (
+            *cautions.of_environments([run for side in ordered for _, run in side.runs]),
+            *(caution for side in ordered for caution in job_remarks.cautions(side)),
+        ),
+        (
+            *notes.notes(pairs, deciding, ordered, wanted.wants),
+            *(note for side in ordered for note in job_remarks.notes(side)),
+        ),
+        gates.apply(judged_by, deciding),
         command,
     )
 
@@ -223,7 +123,7 @@ def _ordered(sides: Sequence[Side], baseline: str | None) -> list[Side]:
 
 def _row(pair: Pair, threshold: Threshold) -> Row:
     (base_name, base), (cand_name, cand) = pair.baseline, pair.candidate
-    why_not = pair.obstacle or _no_time(base_name, base) or _no_time(cand_name, cand)
+    why_not = pair.obstacle or _no_time(base_name, base, pair.rank) or _no_time(cand_name, cand, pair.rank)
     found: Difference | None = None
     finding, p = Finding("incomparable", why_not), None
     base_times, cand_times = _in_one_order(base, cand, pair.paired)
@@ -251,9 +151,11 @@ def _row(pair: Pair, threshold: Threshold) -> Row:
         threshold,
         base,
         cand,
-        site_changes(_waiting(base), _waiting(cand)),
+        site_changes(waiting(base), waiting(cand)),
         (*(caution for side in sides for caution in cautions.of_times(*side, threshold)), *cautions.of_clocks(sides)),
         p,
+        rank=pair.rank,
+        ranks=pair.ranks,
     )
 
 
@@ -275,13 +177,20 @@ def _in_one_order(base: Sequence[Result], cand: Sequence[Result], paired: bool) 
 
 
 def _adjusted(rows: Sequence[Row]) -> list[Row]:
-    return [replace(row, p_holm=p) for row, p in zip(rows, holm([row.p for row in rows]), strict=True)]
+    """Holm's p for the number of rows that decide; for all rows where a row is one of several ranks."""
+    deciding = iter(holm([row.p for row in rows if row.decides]))
+    every = holm([row.p for row in rows])
+    return [replace(row, p_holm=next(deciding) if row.decides else p) for row, p in zip(rows, every, strict=True)]
 
 
-def _no_time(name: str, results: Sequence[Result]) -> str:
+def _name(row: Row) -> tuple[str, ...]:
+    return row.workload, row.scope, row.baseline, row.candidate
+
+
+def _no_time(name: str, results: Sequence[Result], rank: Rank) -> str:
     """Why there are no times to compare of one side; "" where every run has them."""
     if not results:
-        return f"{name} was not run at this lead"
+        return f"{name} was not run {'at this lead' if rank is None else 'in the job' if rank == SLOWEST else 'there'}"
     why = [text for result in results if (text := _without_time(result))]
     if not why:
         return ""
@@ -297,17 +206,3 @@ def _without_time(result: Result) -> str:
     if not finite(result.time):
         return "has step times that are not finite"
     return "has step times below 0" if min(result.time.step_ns) < 0 else ""
-
-
-def _waiting(results: Sequence[Result]) -> Syncs | None:
-    known = [result.syncs for result in results if result.syncs]
-    return max(known, key=lambda syncs: syncs.count) if known and len(known) == len(results) else None
-
-
-def _most(counts: Sequence[int | None]) -> int | None:
-    known = [count for count in counts if count is not None]
-    return max(known) if known and len(known) == len(counts) else None
-
-
-def _worst(statuses: Sequence[str | None]) -> str | None:
-    return next((status for status in _WORST_VALUES if status in statuses), None) if None not in statuses else None

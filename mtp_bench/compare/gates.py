@@ -12,7 +12,7 @@ from mtp_bench.compare.verdicts import Difference, Threshold, judge, too_few
 from mtp_bench.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
-    from mtp_bench.compare.comparison import Row
+    from mtp_bench.compare.rows import Row
 
 NAMES = ("slower", "syncs", "values", "unclear")
 
@@ -100,7 +100,8 @@ def _fails(gate: Gate, row: Row) -> Iterator[str]:
         yield row.reason
     before, after = row.syncs
     if gate.name == "syncs" and (row.syncs_change or 0) > gate.allowed:
-        yield f"{after} sync{'' if after == 1 else 's'} a step, {row.baseline} has {before}"
+        a_step = "a call of the loss" if row.of_job else "a step"
+        yield f"{after} sync{'' if after == 1 else 's'} {a_step}, {row.baseline} has {before}"
     was, now = row.values
     if gate.name == "values" and (row.values_change or 0) > 0:
         yield f"values {now}, those of {row.baseline} {was}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from mtp_bench.compare.comparison import compare
+from mtp_bench.compare.summary import summary
 from mtp_bench.compare.verdicts import difference, finite
 from mtp_bench.results import Result, Run
 
@@ -13,8 +15,11 @@ def headline(run: Run) -> str:
     """Return one sentence or two: the costs on the first packed workload, and the guard's on the first padded one.
 
     Guard: ``patched`` less ``sync_free``. Packed rolls: ``sync_free`` less ``boundary_roll``, of which syncs:
-    ``sync_free`` less ``host_lens``. Where a cost cannot be told, the sentence says why.
+    ``sync_free`` less ``host_lens``. Where a cost cannot be told, the sentence says why. Of a rank of a training job,
+    what the comparison of its variants comes to.
     """
+    if run.job is not None:
+        return summary(compare([("this run", [("this run", run)])]))
     packed = next((name for name, keys in run.workloads.items() if keys.get("packed")), None)
     padded = next((name for name, keys in run.workloads.items() if not keys.get("packed")), None)
     sentences = []

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
+from mtp_bench.compare.jobs import SLOWEST, Rank, Replicate, replicates
 from mtp_bench.compare.obstacles import obstacle
 from mtp_bench.errors import InputError, did_you_mean
 from mtp_bench.results import Environment, Result, Run
@@ -14,16 +16,27 @@ DEFAULT_BASELINE = "original"
 _SHOWN = 3  # of many runs or values, named in one sentence
 
 Where = tuple[str, str]  # workload, scope
-Which = tuple[str, float]  # variant, lead_ms
+One = tuple[Run, Result]
+
+
+class Which(NamedTuple):
+    """What is compared with what: the same variant, lead and rank."""
+
+    variant: str
+    lead_ms: float
+    rank: Rank = None
+
+
 Wanted = Callable[[Where, Which], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A candidate and its baseline, each a name and its results, one a run; ``obstacle``: why no times are compared.
+    """A candidate and its baseline, each a name and its results, one a run or job; ``obstacle``: why none are compared.
 
-    What one of two sides lacks altogether is one pair without a lead and without results: a variant, or, named as the
-    sides are, the whole workload or leads of it.
+    ``rank`` is one of ``ranks`` that are there of a job with several, which are 0 else; a job's lead is its own, and
+    ``lead_ms`` None. What one of two sides lacks altogether is one pair without a lead and without results: a variant,
+    or, named as the sides are, the whole workload or leads of it.
     """
 
     workload: str
@@ -34,6 +47,8 @@ class Pair:
     paired: bool  # every run holds both
     variant: str = ""  # the candidate's
     obstacle: str = ""
+    rank: Rank = None
+    ranks: int = 0
 
     @property
     def skipped(self) -> bool:
@@ -44,29 +59,70 @@ class Pair:
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a comparison: a run, or several that are pooled. ``runs`` are (label, run)."""
+    """One side of a comparison: a run, or several that are pooled. ``runs`` are (label, run).
+
+    ``replicates`` are what counts once; ``results`` are theirs, by workload and scope, then by variant, lead and rank,
+    then by the replicate's index.
+    """
 
     label: str
     runs: tuple[tuple[str, Run], ...]
-    results: Mapping[Where, Mapping[Which, Mapping[int, Result]]] = field(default_factory=dict)
+    replicates: tuple[Replicate, ...] = ()
+    results: Mapping[Where, Mapping[Which, Mapping[int, One]]] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, label: str, runs: Sequence[tuple[str, Run]]) -> Side:
-        """Sort the results of ``runs`` by workload and scope, then by variant and lead, then by the run's index."""
-        results: dict[Where, dict[Which, dict[int, Result]]] = {}
-        for index, (_, run) in enumerate(runs):
-            for result in run.results:
-                found = results.setdefault((result.workload, result.scope), {})
-                found.setdefault((result.variant, result.lead_ms), {})[index] = result
-        return cls(label, tuple(runs), results)
-
-    def wanted(self, where: Where, wanted: Wanted) -> dict[Which, Mapping[int, Result]]:
+    def wanted(self, where: Where, wanted: Wanted) -> dict[Which, Mapping[int, One]]:
         """What there is of a workload and scope, as far as it is wanted."""
         return {which: found for which, found in self.results.get(where, {}).items() if wanted(where, which)}
 
-    def measured(self, results: Mapping[int, Result]) -> list[tuple[Run, Result]]:
-        """Results with their runs."""
-        return [(self.runs[index][1], result) for index, result in results.items()]
+    @cached_property
+    def of_one_rank(self) -> bool:
+        """Whether its jobs have one rank each."""
+        return all(run.job is None or run.job.world_size == 1 for _, run in self.runs)
+
+    @cached_property
+    def ranks(self) -> Mapping[Where, frozenset[int]]:
+        """The ranks of jobs that have results."""
+        return {
+            where: frozenset(which.rank for which in found if isinstance(which.rank, int))
+            for where, found in self.results.items()
+        }
+
+
+def sides_of(sides: Sequence[tuple[str, Sequence[tuple[str, Run]]]]) -> list[Side]:
+    """Sort out the runs of every side: jobs, and where any job has several ranks here, its slowest rank."""
+    found = [(label, tuple(runs), replicates(runs)) for label, runs in sides]
+    several = {
+        (result.workload, result.scope)
+        for _, _, of_side in found
+        for replicate in of_side
+        if len(replicate.ranks) > 1
+        for _, run in replicate.runs
+        for result in run.results
+    }
+    return [Side(label, runs, of_side, _sorted_out(of_side, several)) for label, runs, of_side in found]
+
+
+def _sorted_out(
+    found: Sequence[Replicate], several_ranks: Collection[Where]
+) -> dict[Where, dict[Which, dict[int, One]]]:
+    results: dict[Where, dict[Which, dict[int, One]]] = {}
+    for index, replicate in enumerate(found):
+        for rank, run, result in replicate.results(several_ranks):
+            where = result.workload, result.scope
+            which = Which(result.variant, result.lead_ms, rank)
+            results.setdefault(where, {}).setdefault(which, {})[index] = run, result
+    return {where: _by_rank(of_where) if where in several_ranks else of_where for where, of_where in results.items()}
+
+
+def _by_rank(results: Mapping[Which, dict[int, One]]) -> dict[Which, dict[int, One]]:
+    """Variants in the order of the runs, each with its slowest rank first and then rank by rank."""
+    variants = list(dict.fromkeys(which.variant for which in results))
+    ordered = sorted(results, key=lambda which: (variants.index(which.variant), _rank_order(which.rank)))
+    return {which: results[which] for which in ordered}
+
+
+def _rank_order(rank: Rank) -> int:
+    return rank if isinstance(rank, int) else -1
 
 
 def baseline_variant(run: Run, workload: str, asked: str | None = None) -> str | None:
@@ -81,15 +137,16 @@ def within(side: Side, asked: str | None, wanted: Wanted) -> Iterator[Pair]:
         what = "this run" if len(side.runs) == 1 else "these runs"
         raise InputError(f"--baseline {asked!r}: no such variant in {what}{did_you_mean(asked, names)}")
     for where, found in side.results.items():
-        variants = list(dict.fromkeys(variant for variant, _ in found))
-        leads = list(dict.fromkeys(lead for _, lead in found))
+        variants = list(dict.fromkeys(which.variant for which in found))
+        conditions = list(dict.fromkeys((which.lead_ms, which.rank) for which in found))
         base_name = _baseline(variants, asked)
         if base_name is None:
             if side.wanted(where, wanted):
                 yield Pair(*where, None, (asked or "", ()), (side.label, ()), False, "", f"{asked} was not run on it")
             continue
-        for which in dict.fromkeys([*found, *((variant, lead) for variant in variants for lead in leads)]):
-            if which[0] != base_name and wanted(where, which) and (which in found or (base_name, which[1]) in found):
+        for which in dict.fromkeys([*found, *(Which(name, *at) for name in variants for at in conditions)]):
+            there = which in found or which._replace(variant=base_name) in found
+            if which.variant != base_name and wanted(where, which) and there:
                 yield _within(side, where, base_name, which)
 
 
@@ -104,20 +161,22 @@ def between(first: Side, other: Side, wanted: Wanted) -> Iterator[Pair]:
             why = f"{lacking.label} has no {where[0]} in scope {where[1]}"
             yield Pair(*where, None, (first.label, ()), (other.label, ()), False, "", why)
             continue
-        variants = {variant for variant, _ in before} & {variant for variant, _ in after}
-        leads = {lead for variant, lead in before if variant in variants} & {
-            lead for variant, lead in after if variant in variants
+        variants = {which.variant for which in before} & {which.variant for which in after}
+        leads = {which.lead_ms for which in before if which.variant in variants} & {
+            which.lead_ms for which in after if which.variant in variants
         }
         for has, lacks in ((before, other), (after, first)):
-            for variant in dict.fromkeys(variant for variant, _ in has if variant not in variants):
+            for variant in dict.fromkeys(which.variant for which in has if which.variant not in variants):
                 base, cand = ((f"{variant} ({side.label})", ()) for side in (first, other))
                 yield Pair(*where, None, base, cand, False, variant, f"not in {lacks.label}")
-            missing = dict.fromkeys(lead for variant, lead in has if variant in variants and lead not in leads)
+            missing = dict.fromkeys(
+                which.lead_ms for which in has if which.variant in variants and which.lead_ms not in leads
+            )
             if missing:
                 why = f"{lacks.label} has no lead of {' or '.join(f'{lead:g}' for lead in missing)} ms"
                 yield Pair(*where, None, (first.label, ()), (other.label, ()), False, "", why)
         for which in dict.fromkeys([*before, *after]):
-            if which[0] in variants and which[1] in leads:
+            if which.variant in variants and which.lead_ms in leads:
                 yield _between(first, other, where, which)
 
 
@@ -125,8 +184,8 @@ def comparable(sides: Sequence[Side], asked: str | None) -> Iterator[tuple[Where
     """All that can be a candidate: of one side, whatever is not its baseline."""
     for side in sides:
         for where, found in side.results.items():
-            base_name = _baseline([variant for variant, _ in found], asked) if len(sides) == 1 else None
-            yield from ((where, which) for which in found if which[0] != base_name)
+            base_name = _baseline([which.variant for which in found], asked) if len(sides) == 1 else None
+            yield from ((where, which) for which in found if which.variant != base_name)
 
 
 def environment_differences(sides: Sequence[Side]) -> Iterator[str]:
@@ -148,36 +207,47 @@ def _baseline(names: Sequence[str], asked: str | None) -> str | None:
 
 def _within(side: Side, where: Where, base_name: str, which: Which) -> Pair:
     """Only runs that have both take part, if there are any."""
-    variant, lead_ms = which
     found = side.results[where]
-    baselines, candidates = found.get((base_name, lead_ms), {}), found.get(which, {})
+    baselines, candidates = found.get(which._replace(variant=base_name), {}), found.get(which, {})
     both = [index for index in baselines if index in candidates]
-    why = f"no run has both {base_name} and {variant} at this lead" if baselines and candidates else ""
+    at = "at this lead" if which.rank is None else "in the job" if which.rank == SLOWEST else f"on rank {which.rank}"
+    why = f"no run has both {base_name} and {which.variant} {at}" if baselines and candidates else ""
     if both:
         baselines, candidates = ({index: results[index] for index in both} for results in (baselines, candidates))
-        why = obstacle(where[0], side.measured(baselines) + side.measured(candidates))
+        why = obstacle(where[0], [*baselines.values(), *candidates.values()])
     return Pair(
         *where,
-        lead_ms,
-        (base_name, tuple(baselines.values())),
-        (variant, tuple(candidates.values())),
+        None if where[1] == "job" else which.lead_ms,
+        (base_name, tuple(result for _, result in baselines.values())),
+        (which.variant, tuple(result for _, result in candidates.values())),
         paired=bool(both),
-        variant=variant,
+        variant=which.variant,
         obstacle=why,
+        rank=which.rank,
+        ranks=_ranks(where, side),
     )
 
 
 def _between(first: Side, other: Side, where: Where, which: Which) -> Pair:
-    base, cand = (side.results[where].get(which, {}) for side in (first, other))
+    base, cand = (list(side.results[where].get(which, {}).values()) for side in (first, other))
     return Pair(
         *where,
-        which[1],
-        (f"{which[0]} ({first.label})", tuple(base.values())),
-        (f"{which[0]} ({other.label})", tuple(cand.values())),
+        None if where[1] == "job" else which.lead_ms,
+        (f"{which.variant} ({first.label})", tuple(result for _, result in base)),
+        (f"{which.variant} ({other.label})", tuple(result for _, result in cand)),
         paired=False,
-        variant=which[0],
-        obstacle=obstacle(where[0], first.measured(base), other.measured(cand)) if base and cand else "",
+        variant=which.variant,
+        obstacle=obstacle(where[0], base, cand) if base and cand else "",
+        rank=which.rank,
+        ranks=_ranks(where, first, other),
     )
+
+
+def _ranks(where: Where, *sides: Side) -> int:
+    """How many ranks of a job with several are there."""
+    if all(side.of_one_rank for side in sides):
+        return 0
+    return len(frozenset().union(*(side.ranks.get(where, frozenset()) for side in sides)))
 
 
 def _flat(environment: Environment) -> dict[str, Any]:

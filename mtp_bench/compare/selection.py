@@ -11,7 +11,7 @@ from mtp_bench.compare.pairs import Where, Which
 from mtp_bench.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
-    from mtp_bench.compare.comparison import Row
+    from mtp_bench.compare.rows import Row
 
 KEYS = ("workload", "scope", "variant", "lead")
 _WORST_FIRST = ("slower", "unclear", "incomparable", "same", "faster")
@@ -67,7 +67,7 @@ def sort(rows: Sequence[Row], by: str) -> tuple[Row, ...]:
 
 
 def _values(where: Where, which: Which) -> dict[str, str]:
-    return {"workload": where[0], "scope": where[1], "variant": which[0], "lead": f"{which[1]:g}"}
+    return {"workload": where[0], "scope": where[1], "variant": which.variant, "lead": f"{which.lead_ms:g}"}
 
 
 def _lead_as_shown(text: str) -> str:

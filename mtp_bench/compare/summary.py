@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from mtp_bench.compare.comparison import Comparison, Row
+from mtp_bench.compare.comparison import Comparison
+from mtp_bench.compare.job_remarks import refusals
+from mtp_bench.compare.jobs import ranks_in_words
+from mtp_bench.compare.rows import Row
 from mtp_bench.compare.verdicts import Verdict
 
 VERDICTS: tuple[Verdict, ...] = ("slower", "faster", "same", "unclear", "incomparable")
+_ADJECTIVES: Mapping[Verdict, str] = {"same": "as fast"}
+_NO_LEAD_NS = 50_000.0  # an idle GPU reaches what it is given after some 10 us: no more than this is no queued work
 
 
 def summary(comparison: Comparison) -> str:
@@ -23,18 +28,66 @@ def _sentences(comparison: Comparison) -> Iterator[str]:
         names = ", ".join(gate.text for gate in judgement.gates)
         word = "failed" if judgement.failures else "cannot tell" if judgement.undecided else "passed"
         yield f"Gate {names}: {word}."
-    rows = comparison.rows
+    yield from (f"{side.label}: {text}." for side in comparison.sides for text in refusals(side))
+    rows = comparison.deciding
     if not rows:
         yield f"Nothing to compare: {_why_nothing(comparison)}."
         return
     yield _times(comparison)
+    yield from _other_ranks(comparison)
     if len(rows) == 1:
         syncs, values = (_instead(*sides) for sides in (rows[0].syncs, rows[0].values))
     else:
         syncs = _changes([row.syncs_change for row in rows], "more", "fewer")
         values = _changes([row.values_change for row in rows], "worse", "better")
+    if all(row.of_job for row in rows):
+        values = _statuses(rows)
     if syncs or values:
-        yield f"Syncs a step: {syncs or 'not known'}; values: {values or 'not known'}."
+        per, judged = _quantities(rows)
+        yield f"Syncs {per}: {syncs or 'not known'}; {judged}: {values or 'not known'}."
+    yield from dict.fromkeys(filter(None, map(_without_lead, rows)))
+
+
+def _other_ranks(comparison: Comparison) -> Iterator[str]:
+    """The ranks that do not say what the slowest says: ``boundary_roll: rank 3 is slower.``"""
+    for row in comparison.deciding:
+        others: dict[Verdict, list[int]] = {verdict: [] for verdict in VERDICTS}
+        for of_rank in comparison.ranks_of(row):
+            if of_rank.verdict != row.verdict and isinstance(of_rank.rank, int):
+                others[of_rank.verdict].append(of_rank.rank)
+        told = [
+            f"{ranks_in_words(ranks)} {'is' if len(ranks) == 1 else 'are'} {_ADJECTIVES.get(verdict, verdict)}"
+            for verdict, ranks in others.items()
+            if ranks
+        ]
+        if told:
+            yield f"{row.candidate}: {', '.join(told)}."
+
+
+def _statuses(rows: Sequence[Row]) -> str:
+    """``equal``, ``equal in 2, close in 1``: gradients of candidates against those of the job's own loss."""
+    counts = Counter(row.values[1] or "not known" for row in rows)
+    return ", ".join(status if len(counts) == 1 else f"{status} in {count}" for status, count in counts.items())
+
+
+def _quantities(rows: Sequence[Row]) -> tuple[str, str]:
+    """Of what syncs are counted, and what is judged."""
+    scopes = {row.of_job for row in rows}
+    if scopes == {False}:
+        return "a step", "values"
+    return ("a call of the loss", "gradients") if scopes == {True} else ("a step or call of the loss", "values")
+
+
+def _without_lead(row: Row) -> str:
+    """Where the host has no lead a sync costs none: a saving measured on the loss alone is then overstated."""
+    lead_ns = row.entry_lead_ns[0]
+    if lead_ns is None or lead_ns > _NO_LEAD_NS:
+        return ""
+    return (
+        f"Where the loss of {row.baseline} begins on {row.workload}, the host has no lead over the device to lose "
+        f"({lead_ns / 1e3:,.1f} us{', modelled' if row.modelled else ''}): "
+        "one more sync costs little there beyond its own latency."
+    )
 
 
 def _why_nothing(comparison: Comparison) -> str:
@@ -48,7 +101,7 @@ def _why_nothing(comparison: Comparison) -> str:
 
 
 def _times(comparison: Comparison) -> str:
-    rows = comparison.rows
+    rows = comparison.deciding
     if len(rows) == 1:
         return _one(rows[0])
     counts = Counter(row.verdict for row in rows)

@@ -19,6 +19,7 @@ from mtp_bench.megatron.attention import PackedAttention
 from mtp_bench.megatron.depths import depth_ranges
 from mtp_bench.megatron.harness import make_harness
 from mtp_bench.megatron.head import make_packed_seq_params, transformer_config
+from mtp_bench.megatron.placement import mtp_loss_in_place
 from mtp_bench.megatron.state import quiet
 from mtp_bench.patching import replaced
 
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from mtp_bench.megatron.state import Place
     from mtp_bench.variants import Variant
     from mtp_bench.workloads import Workload
-
-MTPLoss = Callable[..., Tensor]
 
 
 class GPT:
@@ -85,7 +84,7 @@ class GPTStep:
         from megatron.core.pipeline_parallel.schedules import get_forward_backward_func
 
         gpt = self.gpt
-        with ranges.open_range("step"), _phases(), mtp_loss_in_place(gpt.model, self._mtp_loss), self._roll_in_place():
+        with ranges.open_range("step"), _phases(), mtp_loss_in_place(gpt.model, self._mtp_loss, self.variant.roll):
             gpt.ddp.zero_grad_buffer()
             get_forward_backward_func()(
                 forward_step_func=self._forward_step,
@@ -117,17 +116,6 @@ class GPTStep:
         arguments.setdefault("tp_group", self.gpt.tp_group)
         with ranges.open_range("mtp_loss"), depth_ranges(self.gpt.config.mtp_num_layers):
             return self.variant(**arguments)
-
-    @contextmanager
-    def _roll_in_place(self) -> Iterator[None]:
-        """Let the MTP block roll packed tokens and positions as the variant does, where it has a roll of its own."""
-        from megatron.core.transformer import multi_token_prediction
-
-        if self.variant.roll is None or not self.gpt.workload.packed:
-            yield
-            return
-        with replaced(multi_token_prediction, "roll_tensor", self.variant.roll):
-            yield
 
 
 class Batch:
@@ -207,72 +195,6 @@ def draw_parameter(name: str, parameter: Tensor, seed: int) -> None:
         generator = torch.Generator().manual_seed(seed ^ zlib.crc32(name.encode()))
         scale = parameter.shape[-1] ** -0.5
         parameter.copy_(normal(tuple(parameter.shape), scale, parameter.dtype, parameter.device, generator))
-
-
-@contextmanager
-def mtp_loss_in_place(model: Any, mtp_loss: MTPLoss) -> Iterator[None]:
-    """Run ``mtp_loss`` where ``model`` runs its own: in ``process_mtp_loss``, or up to 0.16 inside ``_postprocess``."""
-    from megatron.core.models.gpt import gpt_model
-
-    if versions.has_process_mtp_loss():
-        with replaced(gpt_model, "process_mtp_loss", mtp_loss):
-            yield
-        return
-    with replaced(model, "_postprocess", partial(_postprocess, model, mtp_loss)):
-        yield
-
-
-def _postprocess(
-    model: Any,
-    mtp_loss: MTPLoss,
-    *,
-    hidden_states: Tensor,
-    input_ids: Tensor,
-    labels: Tensor,
-    loss_mask: Tensor,
-    packed_seq_params: Any = None,
-    mtp_in_postprocess: bool | None = None,
-    runtime_gather_output: bool | None = None,
-    extra_block_kwargs: dict[str, Any] | None = None,
-    **passed_on: Any,
-) -> Tensor:
-    """What ``GPTModel._postprocess`` of 0.14 to 0.16 does in training: MTP block, MTP loss, logits, loss [B, S]."""
-    for_block = (
-        "position_ids",
-        "attention_mask",
-        "inference_params",
-        "rotary_pos_emb",
-        "rotary_pos_cos",
-        "rotary_pos_sin",
-        "sequence_len_offset",
-    )
-    assert mtp_in_postprocess
-    hidden_states = model.mtp(
-        input_ids=input_ids,
-        hidden_states=hidden_states,
-        embedding=model.embedding,
-        packed_seq_params=packed_seq_params,
-        **{name: passed_on.get(name) for name in for_block},
-        **(extra_block_kwargs or {}),
-    )
-    hidden_states = mtp_loss(
-        hidden_states=hidden_states,
-        labels=labels,
-        loss_mask=loss_mask,
-        output_layer=model.output_layer,
-        output_weight=None,
-        runtime_gather_output=runtime_gather_output,
-        is_training=model.training,
-        compute_language_model_loss=model.compute_language_model_loss,
-        config=model.config,
-        cp_group=model.cp_group,
-        packed_seq_params=packed_seq_params,
-        scale_logits_fn=None,
-        input_ids=input_ids,
-    )
-    logits, _ = model.output_layer(hidden_states, weight=None, runtime_gather_output=runtime_gather_output)
-    losses: Tensor = model.compute_language_model_loss(labels, logits)
-    return losses
 
 
 @contextmanager

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from mtp_bench.megatron.gpt import GPT, Batch, build_model, mtp_loss_in_place
+from mtp_bench.megatron.gpt import GPT, Batch, build_model
 from mtp_bench.megatron.head import transformer_config
+from mtp_bench.megatron.placement import mtp_loss_in_place
 from mtp_bench.megatron.state import HostPlace, isolated_state, quiet
 from mtp_bench.patching import replaced
 

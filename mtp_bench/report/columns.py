@@ -20,8 +20,13 @@ from mtp_bench.report.words import (
     probability,
     signed_microseconds,
     significant,
+    whole_microseconds,
 )
 from mtp_bench.results import Result
+
+SYNCS_OF_LOSS = "syncs a\nloss call,\nforward and\nbackward"
+RANK = "rank"
+_WHO = ("candidate", RANK, "verdict")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,36 +47,47 @@ def decision(rows: Sequence[Row]) -> list[Column]:
     """Candidate, verdict, difference with its interval, percent, syncs and values."""
     unit, mixed = _unit(rows)
     found = [row.difference for row in rows]
+    syncs, values = _of_jobs(rows)
     differences = [_difference(row) + (" modelled" if mixed and row.modelled else "") for row in rows]
     return _known(
         Column("candidate", tuple(row.candidate for row in rows), number=False),
+        Column(RANK, tuple(map(_rank, rows)), number=False),
         Column("verdict", tuple(row.verdict for row in rows), number=False),
         Column(f"difference\n{unit}", tuple(differences)),
         Column("98 % interval\nof difference", tuple((interval(f) if f else "") or NONE for f in found)),
         Column("%", tuple(percent(f) if f else NONE for f in found)),
-        Column("syncs\na step", tuple(known_change(row.syncs) for row in rows), number=False),
-        Column("values", tuple(known_change(row.values) for row in rows), number=False),
+        Column(syncs, tuple(known_change(row.syncs) for row in rows), number=False),
+        Column(values, tuple(known_change(row.values) for row in rows), number=False),
     )
 
 
 def evidence(rows: Sequence[Row]) -> list[Column]:
-    """Step times of both sides, windows and runs, p values, operations and peak memory; [] where none is known."""
+    """What the difference rests on; [] where nothing of it is known.
+
+    Step times of both sides, of a job lead and loss, windows and runs, p values, operations and peak memory.
+    """
     unit, mixed = _unit(rows)
     steps = [_steps(row) + (" modelled" if mixed and row.modelled else "") for row in rows]
     columns = _known(
         Column(f"step,\n{unit}", tuple(steps)),
+        Column(f"lead at\nentry,\n{unit}", tuple(known_change(row.entry_lead_ns, whole_microseconds) for row in rows)),
+        Column(f"loss,\n{unit}", tuple(known_change(row.loss_ns, whole_microseconds) for row in rows)),
         Column("windows", tuple(windows(row) for row in rows)),
-        Column("p", tuple(probability(row.p) for row in rows)),
-        Column("p, Holm", tuple(probability(row.p_holm) for row in rows)),
+        Column("p", tuple(NONE if row.of_job else probability(row.p) for row in rows)),
+        Column("p, Holm", tuple(NONE if row.of_job else probability(row.p_holm) for row in rows)),
         Column("operations\na step", tuple(known_change(row.ops, "{:,}".format) for row in rows)),
         Column("peak\nmemory", tuple(known_change(row.peak_bytes, mebibytes) for row in rows)),
     )
-    return [Column("candidate", tuple(row.candidate for row in rows), number=False), *columns] if columns else []
+    names = (
+        Column("candidate", tuple(row.candidate for row in rows), number=False),
+        Column(RANK, tuple(map(_rank, rows)), number=False),
+    )
+    return [*_known(*names), *columns] if columns else []
 
 
 def figures(row: Row) -> str:
     """All that a table has of a row, on one line: ``difference us +100.0; % +1.0; syncs a step 0 > 1``."""
-    columns = [*decision([row])[2:], *evidence([row])[1:]]
+    columns = [column for column in (*decision([row]), *evidence([row])) if column.title not in _WHO]
     return "; ".join(f"{' '.join(column.title.split())} {column.cells[0]}" for column in columns)
 
 
@@ -99,6 +115,17 @@ def values(views: Sequence[ValuesView]) -> list[Column]:
         Column("logged\nloss", tuple(_losses(numerics.logged_loss) for numerics in found)),
         Column("reference\nloss", tuple(_losses(numerics.reference_loss) for numerics in found)),
     )
+
+
+def _of_jobs(rows: Sequence[Row]) -> tuple[str, str]:
+    """What the columns of syncs and of values are called: a job has those of its loss."""
+    if not all(row.of_job for row in rows):
+        return "syncs a step\nor call of the loss" if any(row.of_job for row in rows) else "syncs\na step", "values"
+    return SYNCS_OF_LOSS, "gradients"
+
+
+def _rank(row: Row) -> str:
+    return str(row.rank) if row.rank_in_words else NONE
 
 
 def _unit(rows: Sequence[Row]) -> tuple[str, bool]:
@@ -134,12 +161,12 @@ def windows(row: Row) -> str:
     """``40``, ``40 > 38``, ``160 of 4 runs``: the windows that a difference rests on."""
     if row.difference is None or row.modelled:
         return NONE
-    runs = row.difference.runs
-    return change(*(_of_runs(*side) for side in zip(row.difference.windows, runs, strict=True)))
+    noun = "jobs" if row.of_job else "runs"
+    return change(*(_of_runs(*side, noun) for side in zip(row.difference.windows, row.difference.runs, strict=True)))
 
 
-def _of_runs(windows: int, runs: int) -> str:
-    return f"{windows:,}" if runs == 1 else f"{windows:,} of {runs} runs"
+def _of_runs(windows: int, runs: int, noun: str) -> str:
+    return f"{windows:,}" if runs == 1 else f"{windows:,} of {runs} {noun}"
 
 
 def _losses(losses: Sequence[float]) -> str:

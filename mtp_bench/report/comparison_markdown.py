@@ -12,7 +12,8 @@ from mtp_bench.compare.summary import VERDICTS
 from mtp_bench.report import columns, plots
 from mtp_bench.report import comparison_words as words
 from mtp_bench.report.columns import Column
-from mtp_bench.report.comparison_view import ComparisonView, GroupView, TableView, regressed
+from mtp_bench.report.comparison_view import ComparisonView, regressed
+from mtp_bench.report.groups import GroupView, TableView
 from mtp_bench.report.inert import shortened
 from mtp_bench.report.plots import UNICODE, Glyphs
 from mtp_bench.report.review import Section, bullets, code, fence, inline, prose, table
@@ -26,7 +27,7 @@ T = TypeVar("T")
 Draw = Callable[[Sequence[T], int, Glyphs], Iterator[plots.Line]]
 
 # Space goes to what a reviewer acts on first.
-_FIRST, _TABLE, _REPRODUCTION, _SITES, _VALUES, _DISTRIBUTION, _PICTURES = range(7)
+_FIRST, _TABLE, _RANKS, _REPRODUCTION, _SITES, _VALUES, _DISTRIBUTION, _PICTURES = range(8)
 
 
 def sections(view: ComparisonView) -> Iterator[Section]:
@@ -35,7 +36,7 @@ def sections(view: ComparisonView) -> Iterator[Section]:
     yield from bullets(view.failures, "Failed gates:", noun="failure", rank=_FIRST)
     yield from bullets(view.undecided, "What gates cannot tell:", noun="lack", rank=_FIRST)
     yield from bullets(view.environment_differences, "Different environments:", noun="difference", rank=_FIRST)
-    yield from _cautions(view)
+    yield from cautions(view)
     yield from bullets(view.notes, "What was left out, and what varies:", noun="note", rank=_FIRST)
     yield from _rows(view)
     yield from _picture(words.forest_title(view), plots.forest, view.forest)
@@ -46,7 +47,8 @@ def sections(view: ComparisonView) -> Iterator[Section]:
     yield from _reproduction(view)
 
 
-def _cautions(view: ComparisonView) -> Iterator[Section]:
+def cautions(view: ComparisonView) -> Iterator[Section]:
+    """Cautions with their advice, folded."""
     items = []
     for caution in view.cautions:
         found = [f"  - {prose(f'{whom}: {detail}' if whom else detail)}" for detail, whom in caution.found]
@@ -57,8 +59,9 @@ def _cautions(view: ComparisonView) -> Iterator[Section]:
 
 
 def _rows(view: ComparisonView) -> Iterator[Section]:
-    """The rows that got worse; the others below them where they are few, else folded."""
-    found = [_Placed(group, table, row) for group in view.groups for table in group.tables for row in table.rows]
+    """The rows that got worse; the others below them where they are few, else folded, as single ranks always are."""
+    placed_rows = [_Placed(group, table, row) for group in view.groups for table in group.tables for row in table.rows]
+    found = [placed for placed in placed_rows if placed.row.decides]
     worse = [placed for placed in found if regressed(placed.row)]
     others = [placed for placed in found if not regressed(placed.row)]
     if found:
@@ -71,6 +74,9 @@ def _rows(view: ComparisonView) -> Iterator[Section]:
             counts = Counter(placed.row.verdict for placed in others)
             told = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
             yield _table(_columns(others, found), summary=f"{plural(len(others), 'other row')}: {told}", rank=_TABLE)
+    ranks = [placed for placed in placed_rows if not placed.row.decides]
+    if ranks:
+        yield _table(_columns(ranks, found), summary=f"Single ranks ({plural(len(ranks), 'row')})", rank=_RANKS)
     several = len(view.groups) > 1
     notes = [f"{group.heading}: {note}" if several else note for group in view.groups for note in group.notes]
     yield from bullets(notes, summary=f"Reasons ({len(notes)})", noun="reason", rank=_TABLE)
@@ -98,7 +104,7 @@ def _varying(found: Sequence[_Placed]) -> list[str]:
 
 def _common(found: Sequence[_Placed]) -> str:
     """What is the same in all rows, as a sentence."""
-    same = [f"{key} {value}" for key, value in found[0].context.items() if key not in _varying(found)]
+    same = [f"{key} {value}" for key, value in found[0].context.items() if value and key not in _varying(found)]
     return f"In all rows: {', '.join(same)}." if same else ""
 
 
@@ -106,8 +112,10 @@ def _columns(shown: Sequence[_Placed], found: Sequence[_Placed]) -> list[Column]
     """The table of ``shown``, with columns for what varies in all that were ``found``."""
     rows = [placed.row for placed in shown]
     names, *decision = columns.decision(rows)
+    titles = {names.title, *(column.title for column in decision)}
     context = [Column(key, tuple(placed.context[key] for placed in shown), number=False) for key in _varying(found)]
-    return [names, *context, *decision, *columns.evidence(rows)[1:]]
+    evidence = [column for column in columns.evidence(rows) if column.title not in titles]
+    return [names, *context, *decision, *evidence]
 
 
 def _table(
@@ -148,7 +156,7 @@ def _sites(view: ComparisonView) -> Iterator[Section]:
         items.append(lines)
     if items:
         changed = sum(site.changed for site in view.sites)
-        told = f"{_title(words.SITES)} ({plural(len(items), 'line')}, {changed} changed)"
+        told = f"{_title(words.sites_title(view))} ({plural(len(items), 'line')}, {changed} changed)"
         yield Section(items=items, summary=told, noun="line", rank=_SITES)
 
 

@@ -13,7 +13,8 @@ from rich.text import Text
 from mtp_bench.report import columns, plots
 from mtp_bench.report import comparison_words as words
 from mtp_bench.report.columns import Column
-from mtp_bench.report.comparison_view import ComparisonView, GroupView, SampleLane, TableView
+from mtp_bench.report.comparison_view import ComparisonView, SampleLane
+from mtp_bench.report.groups import GroupView, TableView
 from mtp_bench.report.layout import (
     Drawing,
     OneOrSeveral,
@@ -27,7 +28,7 @@ from mtp_bench.report.layout import (
     styled,
 )
 from mtp_bench.report.sites_view import SiteView
-from mtp_bench.report.words import FROM_PYTHON, NONE
+from mtp_bench.report.words import FROM_PYTHON, NONE, of_rank
 
 
 def parts(view: ComparisonView) -> Iterator[RenderableType]:
@@ -35,19 +36,20 @@ def parts(view: ComparisonView) -> Iterator[RenderableType]:
     yield Prose(plain(view.verdict, "bold"))
     yield from (Prose(plain(f"failed: {failure}", "bold red")) for failure in view.failures)
     yield from (Prose(plain(f"cannot tell: {lack}", "yellow")) for lack in view.undecided)
-    yield from _environments(view)
+    yield from environments(view)
     for group in view.groups:
         yield from _group(group)
     if any(entry.ratio is not None for entry in view.forest):
         yield from heading(words.forest_title(view))
         yield Drawing(partial(plots.forest, view.forest))
     yield from _samples(view.lanes)
-    yield from _sites(view.sites)
+    yield from _sites(view.sites, words.sites_title(view))
     yield from _values(view)
     yield from _reproduction(view)
 
 
-def _environments(view: ComparisonView) -> Iterator[RenderableType]:
+def environments(view: ComparisonView) -> Iterator[RenderableType]:
+    """What to know before any number: what differs, cautions with their advice, what was left out."""
     if view.environment_differences:
         yield from heading(words.ENVIRONMENTS)
         yield from (Prose(text, 2) for text in view.environment_differences)
@@ -72,14 +74,29 @@ def _group(group: GroupView) -> Iterator[RenderableType]:
 
 def _table(table: TableView) -> RenderableType:
     decision, evidence = columns.decision(table.rows), columns.evidence(table.rows)
-    wide = TableOrBlocks(_of([*decision, *evidence[1:]]))
-    narrow = [_of(_stacked(decision))]
-    if evidence:
-        narrow.append(_of(evidence))
+    names = {column.title for column in decision}
+    wide = TableOrBlocks(table_of([*decision, *(column for column in evidence if column.title not in names)]))
+    narrow = [table_of(_ranks_by_name(table, found)) for found in (stacked(decision), evidence) if found]
     return OneOrSeveral(wide, [TableOrBlocks(found) for found in narrow])
 
 
-def _stacked(found: Sequence[Column]) -> list[Column]:
+def _ranks_by_name(table: TableView, found: Sequence[Column]) -> list[Column]:
+    """The columns with ranks beside the names, not in a column of their own."""
+    names, *others = found
+    by_name = Column(names.title, tuple(of_rank(row.candidate, row) for row in table.rows), number=False)
+    return [by_name, *(column for column in others if column.title != columns.RANK)]
+
+
+def one_or_two_tables(found: Sequence[Column]) -> RenderableType:
+    """One table, or, where it is too wide, what decides and below it what that rests on."""
+    at = next((index for index, column in enumerate(found) if column.title == "%"), len(found) - 1) + 1
+    narrow = [TableOrBlocks(table_of(stacked(found[:at])))]
+    if found[at:]:
+        narrow.append(TableOrBlocks(table_of([found[0], *found[at:]])))
+    return OneOrSeveral(TableOrBlocks(table_of(found)), narrow)
+
+
+def stacked(found: Sequence[Column]) -> list[Column]:
     """The columns with the interval below the difference, not beside it."""
     intervals = next((column for column in found if "interval" in column.title), None)
     if intervals is None:
@@ -95,7 +112,7 @@ def _stacked(found: Sequence[Column]) -> list[Column]:
     return stacked
 
 
-def _of(found: Sequence[Column]) -> Table:
+def table_of(found: Sequence[Column]) -> Table:
     """A table of rich; verdicts and wrong values in their colours."""
     made = new_table()
     for index, column in enumerate(found):
@@ -109,7 +126,7 @@ def _of(found: Sequence[Column]) -> Table:
 
 
 def _cell(column: Column, cell: str) -> Text:
-    if column.title in ("verdict", "values"):
+    if column.title in ("verdict", "values", "gradients"):
         return styled(cell, cell.rsplit(maxsplit=1)[-1])
     return Text(cell) if column.number else plain(cell)
 
@@ -120,21 +137,21 @@ def _samples(lanes: Sequence[SampleLane]) -> Iterator[RenderableType]:
     yield from heading(words.DISTRIBUTION)
     for group, found in groupby(lanes, lambda lane: lane.group):
         yield Prose(plain(group, "bold"))
-        yield TableOrBlocks(_of(columns.distribution(list(found))))
+        yield TableOrBlocks(table_of(columns.distribution(list(found))))
     yield from heading(words.RUN_ORDER)
     yield Drawing(partial(plots.run_order, lanes))
 
 
-def _sites(sites: Sequence[SiteView]) -> Iterator[RenderableType]:
-    if sites:
-        yield from heading(words.SITES)
-    for site in sites:
+def _sites(found: Sequence[SiteView], title: str) -> Iterator[RenderableType]:
+    if found:
+        yield from heading(title)
+    for site in found:
         yield Prose(Text.assemble(plain(site.place, "cyan"), " in ", plain(site.function)))
         if site.code:
             yield Prose(plain(site.code, "bold"), 2)
-        for reason, found in words.outcomes(site):
+        for reason, outcomes in words.outcomes(site):
             yield Prose(reason, 2)
-            yield from (Prose(words.outcome_line(outcome), 4) for outcome in found)
+            yield from (Prose(words.outcome_line(outcome), 4) for outcome in outcomes)
 
 
 def _values(view: ComparisonView) -> Iterator[RenderableType]:
@@ -143,7 +160,7 @@ def _values(view: ComparisonView) -> Iterator[RenderableType]:
     for title, group in groupby(view.values, words.values_heading):
         found = list(group)
         yield Prose(plain(title, "bold"))
-        yield TableOrBlocks(_of(columns.values(found)))
+        yield TableOrBlocks(table_of(columns.values(found)))
         yield from (Prose(note, 2) for note in words.values_notes(found))
 
 

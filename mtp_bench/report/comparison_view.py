@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,12 +16,15 @@ import numpy as np
 from mtp_bench import __version__
 from mtp_bench.compare import Comparison, Row, Verdict
 from mtp_bench.compare.cautions import ADVICE, Kind, subjects
-from mtp_bench.compare.pairs import leads_in_words
+from mtp_bench.compare.jobs import Replicate, ranks_in_words
+from mtp_bench.compare.pairs import Side
 from mtp_bench.compare.summary import summary
 from mtp_bench.compare.verdicts import finite
+from mtp_bench.report.groups import GroupView, TableView, by_group, lead_group, whom
+from mtp_bench.report.job_view import job_group
 from mtp_bench.report.sites_view import SiteView, site_views
-from mtp_bench.report.words import environment_line, who_at
-from mtp_bench.results import Numerics, Result, Run
+from mtp_bench.report.words import environment_line, of_rank, who_at
+from mtp_bench.results import Numerics, Result
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,38 +34,6 @@ class CautionView:
     kind: Kind
     advice: str
     found: tuple[tuple[str, str], ...]  # whom: "" where it concerns all
-
-
-@dataclass(frozen=True, slots=True)
-class TableView:
-    """The rows of one table: of one lead of a group, or of several at which all figures are the same."""
-
-    heading: str
-    leads_ms: tuple[float, ...]
-    rows: tuple[Row, ...]  # at the first of the leads
-
-    @property
-    def leads(self) -> str:
-        """``lead 1 ms``, ``leads 0, 1 and 10 ms``."""
-        return leads_in_words(self.leads_ms)
-
-    @property
-    def modelled(self) -> bool:
-        """Whether all its times are modelled."""
-        return all(row.modelled for row in self.rows)
-
-
-@dataclass(frozen=True, slots=True)
-class GroupView:
-    """One workload in one scope against one baseline: a table a lead, and what there is to say of its rows."""
-
-    heading: str
-    workload: str
-    scope: str
-    harness: str  # of scope "step", where all rows have one; else ""
-    baseline: str
-    tables: tuple[TableView, ...]
-    notes: tuple[str, ...]  # "boundary_roll, host_lens: faster: why"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +106,7 @@ class RunView:
     created_at: str
     seed: int
     version: str
+    ranks: str = ""  # "ranks 0 to 3 of 4" of a job
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +129,15 @@ class ComparisonView:
     threshold: str
     version: str  # of the mtp-bench that compared
 
+    @property
+    def of_jobs(self) -> bool:
+        """Whether it is of training jobs alone."""
+        return bool(self.groups) and all(group.scope == "job" for group in self.groups)
+
     @classmethod
     def of(cls, comparison: Comparison) -> ComparisonView:
         """Sort out a comparison for a report."""
-        groups = tuple(_group(comparison, rows) for rows in _by_group(comparison))
+        groups = tuple(_group(comparison, rows) for rows in by_group(comparison))
         tables = [table for group in groups for table in group.tables]
         run_of = _RunNames(comparison)
         return cls(
@@ -173,9 +150,9 @@ class ComparisonView:
             groups=groups,
             forest=tuple(_forest_entry(table.heading, row) for table in tables for row in table.rows),
             lanes=tuple(lane for table in tables for lane in _lanes(table, run_of)),
-            sites=site_views(comparison.rows),
+            sites=site_views(comparison.deciding),
             values=tuple(view for group in groups for view in _values(group, run_of)),
-            runs=tuple(_run(side.label, label, run) for side in comparison.sides for label, run in side.runs),
+            runs=tuple(_run(side, replicate) for side in comparison.sides for replicate in side.replicates),
             command=comparison.command,
             threshold=str(comparison.threshold),
             version=__version__,
@@ -187,140 +164,51 @@ def regressed(row: Row) -> bool:
     return row.verdict == "slower" or any((change or 0) > 0 for change in (row.syncs_change, row.values_change))
 
 
-def _has_results(row: Row) -> bool:
-    """Whether there is anything to show in a table; where one of two runs lacks it altogether, a note says so."""
-    return bool(row.baseline_results or row.candidate_results)
-
-
-def _by_group(comparison: Comparison) -> list[list[Row]]:
-    groups: dict[tuple[str, str, str], list[Row]] = {}
-    for row in comparison.rows:
-        groups.setdefault((row.workload, row.scope, _baseline(comparison, row)), []).append(row)
-    return list(groups.values())
-
-
-def _baseline(comparison: Comparison, row: Row) -> str:
-    return row.baseline if comparison.within else comparison.sides[0].label
-
-
 def _group(comparison: Comparison, rows: Sequence[Row]) -> GroupView:
-    first = rows[0]
-    shown = [row for row in rows if _has_results(row)]
-    baseline = _baseline(comparison, first)
-    harness = _harness(shown)
-    heading = f"{first.workload}, scope {first.scope}{f', harness {harness}' if harness else ''}"
-    tables = tuple(
-        TableView(f"{heading}, {leads_in_words(leads_ms)}, baseline {baseline}", leads_ms, of_lead)
-        for leads_ms, of_lead in _by_lead(shown)
-    )
-    return GroupView(
-        f"{heading}, baseline {baseline}", first.workload, first.scope, harness, baseline, tables, tuple(_notes(rows))
-    )
-
-
-def _by_lead(rows: Sequence[Row]) -> Iterator[tuple[tuple[float, ...], tuple[Row, ...]]]:
-    """The rows of every lead; leads whose rows show the same figures together, as a model has them."""
-    by_lead: dict[float, list[Row]] = {}
-    for row in rows:
-        if row.lead_ms is not None:
-            by_lead.setdefault(row.lead_ms, []).append(row)
-    alike: dict[object, list[float]] = {}
-    for lead_ms, found in by_lead.items():
-        same = tuple(map(_figures, found)) if all(row.modelled for row in found) else lead_ms
-        alike.setdefault(same, []).append(lead_ms)
-    for leads_ms in alike.values():
-        yield tuple(leads_ms), tuple(by_lead[leads_ms[0]])
-
-
-def _figures(row: Row) -> object:
-    """All that a table shows of a row with modelled times, which it shows in tenths of a microsecond."""
-    found = row.difference
-    times = found and tuple(round(ns / 100) for ns in (found.ns, found.baseline_ns, found.candidate_ns))
-    return row.candidate, row.verdict, row.reason, times, row.syncs, row.values, row.ops, row.peak_bytes
-
-
-def _harness(rows: Sequence[Row]) -> str:
-    """The harness of scope ``step``, where all rows have one."""
-    found = {r.harness for row in rows for r in (*row.baseline_results, *row.candidate_results) if r.scope == "step"}
-    return found.pop() if len(found) == 1 else ""
-
-
-def _notes(rows: Sequence[Row]) -> Iterator[str]:
-    """The reason of every verdict, why a result is missing, and what a run warned of: each once, with whom."""
-    said: dict[str, dict[str, list[float | None]]] = {}
-    everywhere: dict[str, list[float | None]] = {}
-    for row in rows:
-        for name, results in ((row.candidate, row.candidate_results), (row.baseline, row.baseline_results)):
-            if results:
-                everywhere.setdefault(name, []).append(row.lead_ms)
-            for text in dict.fromkeys(text for result in results for text in _warnings(result)):
-                said.setdefault(text, {}).setdefault(name, []).append(row.lead_ms)
-        said.setdefault(f"{row.verdict}: {row.reason}", {}).setdefault(row.candidate, []).append(row.lead_ms)
-    candidates = {row.candidate: everywhere.get(row.candidate, [row.lead_ms]) for row in rows}
-    for text, found in said.items():
-        yield f"{_whom(found, candidates if candidates.keys() >= found.keys() else everywhere)}: {text}"
-
-
-def row_notes(row: Row) -> Iterator[str]:
-    """Why a result is missing and what a run warned of, each once, with the side: ``mine (b): failed: why``."""
-    sides = (row.baseline, row.baseline_results), (row.candidate, row.candidate_results)
-    told = (f"{name}: {text}" for name, results in sides for result in results for text in _warnings(result))
-    yield from dict.fromkeys(told)
-
-
-def _warnings(result: Result) -> Iterator[str]:
-    if result.status != "ok":
-        yield f"{result.status}: {result.error or 'no reason recorded'}"
-    if result.syncs and not result.syncs.agreed:
-        seen = ", ".join(f"{name} {count}" for name, count in result.syncs.detectors.items() if count is not None)
-        yield f"the detectors disagree: {seen}"
-    yield from result.warnings
+    return job_group(comparison, rows) if rows[0].of_job else lead_group(comparison, rows)
 
 
 def _cautions(comparison: Comparison) -> Iterator[CautionView]:
     """Every kind once, in the order of ``Kind``."""
     found: dict[Kind, dict[str, dict[str, dict[str, list[float | None]]]]] = {}  # kind, detail, workload, whom: leads
     everywhere: dict[str, dict[str, list[float | None]]] = {}
-    for row in comparison.rows:
+    for row in comparison.deciding:
         there = everywhere.setdefault(row.workload, {})
         for name, results in ((row.baseline, row.baseline_results), (row.candidate, row.candidate_results)):
-            for subject in subjects(name, len(results)) if results else ():
+            for subject in subjects(name, len(results), "job" if row.of_job else "run") if results else ():
                 there.setdefault(subject, []).append(row.lead_ms)
         for caution in row.cautions:
             of_detail = found.setdefault(caution.kind, {}).setdefault(caution.detail, {})
-            whom = caution.subject or f"{row.baseline} and {row.candidate}"
-            of_detail.setdefault(row.workload, {}).setdefault(whom, []).append(row.lead_ms)
+            subject = caution.subject or f"{row.baseline} and {row.candidate}"
+            of_detail.setdefault(row.workload, {}).setdefault(subject, []).append(row.lead_ms)
     for kind in Kind:
         told = [(caution.detail, "") for caution in comparison.cautions if caution.kind is kind]
         for detail, workloads in found.get(kind, {}).items():
-            told += [(detail, f"{_whom(who, everywhere[name])} on {name}") for name, who in workloads.items()]
+            told += [(detail, f"{whom(who, everywhere[name])} on {name}") for name, who in workloads.items()]
         if told:
             yield CautionView(kind, ADVICE[kind], tuple(told))
 
 
-def _whom(who: Mapping[str, list[float | None]], everywhere: Mapping[str, list[float | None]]) -> str:
-    alike = len(who) > 1 and {name: set(leads) for name, leads in who.items()} == {
-        name: set(leads) for name, leads in everywhere.items()
-    }
-    return "all" if alike else who_at(who, everywhere)
-
-
 def _forest_entry(group: str, row: Row) -> ForestEntry:
     found = row.difference
-    nothing = ForestEntry(group, row.candidate, row.verdict, row.modelled, None, None, None, 0.0)
+    label = of_rank(row.candidate, row)
+    nothing = ForestEntry(group, label, row.verdict, row.modelled, None, None, None, 0.0)
     if not found or not found.baseline_ns:
         return nothing
     threshold = row.threshold.of(found.baseline_ns) / found.baseline_ns
     ends = found.ratio, found.ratio_low, found.ratio_high
     if not all(math.isfinite(number) for number in (threshold, *ends) if number is not None):
         return nothing  # steps that take next to no time
-    return ForestEntry(group, row.candidate, row.verdict, row.modelled, *ends, threshold)
+    return ForestEntry(group, label, row.verdict, row.modelled, *ends, threshold)
 
 
 def _lanes(table: TableView, run_of: _RunNames) -> Iterator[SampleLane]:
-    """The sides of every row, the baseline that rows share once; modelled times have no distribution."""
+    """The sides of every row, the baseline that rows share once; modelled times have no distribution.
+
+    Of several ranks the slowest alone.
+    """
     done: set[tuple[str, int]] = set()  # a run may be compared with itself
-    for row in table.rows:
+    for row in filter(lambda row: row.decides, table.rows):
         for name, results in ((row.baseline, row.baseline_results), (row.candidate, row.candidate_results)):
             for result in results:
                 time = result.time
@@ -330,7 +218,7 @@ def _lanes(table: TableView, run_of: _RunNames) -> Iterator[SampleLane]:
                 reference = row.difference.baseline_ns if row.difference else statistics.median(time.step_ns)
                 yield SampleLane(
                     table.heading,
-                    f"{name}{run_of.suffix(result)}",
+                    f"{of_rank(name, row)}{run_of.suffix(result)}",
                     results is row.baseline_results,
                     tuple(time.step_ns),
                     tuple(time.throttled),
@@ -367,11 +255,12 @@ class _RunNames:
 
     def __init__(self, comparison: Comparison) -> None:
         self._labels = {
-            id(result): f", {label}"
+            id(result): f", {side.replicates[index].label}"
             for side in comparison.sides
-            if len(side.runs) > 1
-            for label, run in side.runs
-            for result in run.results
+            if len(side.replicates) > 1
+            for of_where in side.results.values()
+            for found in of_where.values()
+            for index, (_, result) in found.items()
         }
 
     def suffix(self, result: Result) -> str:
@@ -379,11 +268,16 @@ class _RunNames:
         return self._labels.get(id(result), "")
 
 
-def _run(side: str, label: str, run: Run) -> RunView:
+def _run(side: Side, replicate: Replicate) -> RunView:
+    """A run; of a job that of its first rank."""
+    label, run = replicate.runs[0]
+    ranks = ""
+    if run.job:
+        label = side.label if len(side.replicates) == 1 else replicate.label
+        ranks = f"{ranks_in_words(replicate.ranks)} of {run.job.world_size:,}"
     environment = run.environment
     device = f"{environment.device.name} ({'modelled' if environment.device.modelled else 'measured'})"
     variables = [f"{name}={value}" for name, value in environment.cuda_env.items()]
     machine = ", ".join([device, environment_line(run), *variables])
-    return RunView(
-        side, label, run.command, machine, run.created_at, run.seed, environment.packages.get("mtp-bench", "")
-    )
+    version = environment.packages.get("mtp-bench", "")
+    return RunView(side.label, label, run.command, machine, run.created_at, run.seed, version, ranks)

@@ -15,6 +15,7 @@ NOTES = "what was left out, and what varies"
 DISTRIBUTION = "distribution of the windows"
 RUN_ORDER = "windows in the order measured"
 SITES = "syncs a step by call site"
+JOB_SITES = "syncs a call of the loss by call site"
 VALUES = "values"
 REPRODUCTION = "how to reproduce"
 COMPARED = "compared"
@@ -28,6 +29,11 @@ def forest_title(view: ComparisonView) -> str:
         return "ratios of step times to the baseline, modelled"
     some = ", some modelled" if any(modelled) else ""
     return f"ratios of step times to the baseline, with {CONFIDENCE * 100:g} % intervals{some}"
+
+
+def sites_title(view: ComparisonView) -> str:
+    """What the lines that wait are counted by."""
+    return JOB_SITES if view.of_jobs else SITES
 
 
 def outcome_line(outcome: SiteOutcome) -> str:
@@ -72,7 +78,7 @@ def run_title(run: RunView) -> str:
 def run_facts(run: RunView) -> str:
     """When and by what a run was made, and the machine."""
     version = f"mtp-bench {run.version}" if run.version else "an unknown version of mtp-bench"
-    return f"{run.created_at}, {version}, {run.environment}"
+    return ", ".join(filter(None, [run.created_at, run.ranks, version, run.environment]))
 
 
 def how_compared(view: ComparisonView) -> str:

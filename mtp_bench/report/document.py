@@ -8,7 +8,7 @@ from mtp_bench.compare import Comparison, Difference, Row
 from mtp_bench.compare.cautions import Caution
 from mtp_bench.compare.sites import SiteChange
 from mtp_bench.compare.summary import summary
-from mtp_bench.report.comparison_view import row_notes
+from mtp_bench.report.groups import row_notes
 from mtp_bench.results import write_number
 
 SCHEMA_VERSION = 1
@@ -43,6 +43,7 @@ def _row(row: Row) -> dict[str, Any]:
         "scope": row.scope,
         "variant": row.variant,
         "lead_ms": _number(row.lead_ms),
+        "rank": row.rank,
         "baseline": row.baseline,
         "candidate": row.candidate,
         "modelled": row.modelled,
@@ -60,6 +61,8 @@ def _row(row: Row) -> dict[str, Any]:
             "moved": [{**_change(change), "moved_from": change.moved_from} for change in row.moved],
         },
         "values": _sides(row.values),
+        "entry_lead_us": _microseconds(row.entry_lead_ns),
+        "loss_us": _microseconds(row.loss_ns),
         "ops": _sides(row.ops),
         "memory": {"peak_bytes": _sides(row.peak_bytes)},
         "warnings": [_caution(caution) for caution in row.cautions],
@@ -85,6 +88,11 @@ def _difference(row: Row, found: Difference | None) -> dict[str, Any]:
 
 def _sides(values: tuple[Any, Any]) -> dict[str, Any]:
     return {"baseline": values[0], "candidate": values[1]}
+
+
+def _microseconds(sides: tuple[float | None, float | None]) -> dict[str, Any]:
+    before, after = (None if ns is None else _number(ns / 1e3) for ns in sides)
+    return _sides((before, after))
 
 
 def _change(change: SiteChange) -> dict[str, Any]:

@@ -18,8 +18,10 @@ from mtp_bench.compare import Comparison, Difference, Row, compare
 from mtp_bench.compare.headline import headline
 from mtp_bench.compare.summary import VERDICTS
 from mtp_bench.report import charts, columns, comparison_words, words
-from mtp_bench.report.comparison_view import ComparisonView, GroupView, SampleLane
+from mtp_bench.report.comparison_view import ComparisonView, SampleLane
+from mtp_bench.report.groups import GroupView
 from mtp_bench.report.inert import inert
+from mtp_bench.report.job_run import job_run_view
 from mtp_bench.report.lanes import PALETTE
 from mtp_bench.report.view import site_views, workload_views
 from mtp_bench.results import Run
@@ -51,13 +53,17 @@ def comparison_report(comparison: Comparison) -> str:
 
 def run_report(run: Run) -> str:
     """The report of a run: what it is made for, then the comparison of its variants."""
+    of_variants: dict[str, Any]
+    if run.job is None:
+        of_variants = {"headline": headline(run), "workloads": workload_views(run)}
+    else:
+        of_variants = {"headline": "", "rank": job_run_view(run)}  # the verdict is all there is to say
     comparison = compare([("this run", [("this run", run)])])
     return _page(
         comparison,
         title=f"mtp-bench run: {', '.join(run.workloads)}",
         first_line=words.first_line(run),
-        headline=headline(run),
-        workloads=workload_views(run),
+        **of_variants,
         run_sites=site_views(run),
     )
 
@@ -91,7 +97,7 @@ def _parts(view: ComparisonView) -> list[tuple[str, str]]:
         "ratios": comparison_words.forest_title(view),
         "distribution": comparison_words.DISTRIBUTION,
         "order": comparison_words.RUN_ORDER,
-        "syncs": comparison_words.SITES,
+        "syncs": comparison_words.sites_title(view),
         "values": comparison_words.VALUES,
         "reproduce": comparison_words.REPRODUCTION,
     }
@@ -128,6 +134,7 @@ def _templates() -> Environment:
         "heading": comparison_words.values_heading,
         "interval": words.interval,
         "known_change": words.known_change,
+        "known_microseconds": lambda sides: words.known_change(sides, words.microseconds),
         "lead": "{:g} ms".format,
         "losses": lambda losses: ", ".join(words.significant(loss, 5) for loss in losses),
         "mebibytes": lambda sides: words.known_change(sides, words.mebibytes),

@@ -17,7 +17,8 @@ from mtp_bench.compare import Comparison, Row
 from mtp_bench.compare.gates import apply
 from mtp_bench.report import comparison_words as words
 from mtp_bench.report.columns import figures
-from mtp_bench.report.comparison_view import ComparisonView, row_notes
+from mtp_bench.report.comparison_view import ComparisonView
+from mtp_bench.report.groups import GroupView, row_notes
 from mtp_bench.report.inert import inert
 from mtp_bench.report.words import FROM_PYTHON
 
@@ -28,16 +29,20 @@ def comparison_report(comparison: Comparison) -> str:
     """The XML of a comparison."""
     root = ElementTree.Element("testsuites")
     suites: dict[str, list[Row]] = {}
-    for row in comparison.rows:
-        suites.setdefault(f"{row.workload}, scope {row.scope}", []).append(row)
-    about_all = [*_about_all(ComparisonView.of(comparison))]
+    for row in comparison.deciding:
+        suites.setdefault(_suite_name(row), []).append(row)
+    view = ComparisonView.of(comparison)
+    about_all = [*_about_all(view)]
     measured_at = _measured_at(comparison)
     for name, rows in suites.items():
         cases = [_case(comparison, row) for row in rows]
         told = [line for row in rows for line in (f"{_name(row)}:", *_details(row))]
+        told += [
+            note for group in view.groups if group.scope == "job" and _suite_name(group) == name for note in group.notes
+        ]
         _suite(root, name, cases, [*about_all, *told], measured_at)
         about_all = []
-    if not comparison.rows:
+    if not suites:
         case = _element("testcase", name="comparison", classname="mtp-bench", time="0")
         _outcome(case, "error" if comparison.judgement.gates else "skipped", ["nothing to compare"])
         _suite(root, "comparison", [case], about_all, measured_at)
@@ -98,6 +103,10 @@ def _suite(
     root.append(suite)
 
 
+def _suite_name(found: Row | GroupView) -> str:
+    return f"{found.workload}, scope {found.scope}"
+
+
 def _case(comparison: Comparison, row: Row) -> ElementTree.Element:
     case = _element("testcase", name=_name(row), classname=f"mtp-bench.{row.workload}.{row.scope}", time="0")
     judged = apply(comparison.judgement.gates, [row])
@@ -114,7 +123,8 @@ def _name(row: Row) -> str:
     if not row.variant:  # leads that one side lacks: of several such rows each needs a name of its own
         return f"{row.candidate} against {row.baseline}: {row.reason}"
     lead = "" if row.lead_ms is None else f", lead {row.lead_ms:g} ms"
-    return f"{row.candidate} against {row.baseline}{lead}"
+    rank = f", {row.rank_in_words}" if row.rank_in_words else ""
+    return f"{row.candidate} against {row.baseline}{lead}{rank}"
 
 
 def _details(row: Row) -> list[str]:

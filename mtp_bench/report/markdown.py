@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 from mtp_bench.compare import Comparison, Difference
 from mtp_bench.compare.headline import headline
-from mtp_bench.report import comparison_markdown
+from mtp_bench.report import comparison_markdown, comparison_words
 from mtp_bench.report.columns import Column
 from mtp_bench.report.comparison_view import ComparisonView
 from mtp_bench.report.inert import shortened
+from mtp_bench.report.job_run import job_run_view
 from mtp_bench.report.review import LIMIT, Section, bullets, code, fence, fitted, inline, prose, table
 from mtp_bench.report.view import LeadRow, SiteView, WorkloadView, site_views, workload_views
 from mtp_bench.report.words import (
@@ -32,6 +33,8 @@ _TABLE, _NOTES, _SITES = range(3)
 
 def run_report(run: Run, limit: int = LIMIT) -> str:
     """The report of a run, in at most ``limit`` characters."""
+    if run.job is not None:
+        return fitted([*_job_run(run)], "run.json has everything", limit)
     told = f" {_GUARD} ".join(prose(part) for part in headline(run).split(_GUARD)).strip()
     sections = [
         Section(["# mtp-bench", "", prose(first_line(run)), "", f"**{told}**"]),
@@ -40,6 +43,18 @@ def run_report(run: Run, limit: int = LIMIT) -> str:
         _ending(run),
     ]
     return fitted(sections, "run.json has everything", limit)
+
+
+def _job_run(run: Run) -> Iterator[Section]:
+    """One rank of a training job."""
+    view = job_run_view(run)
+    yield Section(["# mtp-bench", "", prose(first_line(run)), "", f"**{prose(view.headline)}**"])
+    yield from comparison_markdown.cautions(view.comparison)
+    yield from bullets(view.comparison.notes, "What was left out, and what varies:", noun="note", rank=_NOTES)
+    yield _table(view.variants, [f"## {prose(view.heading)}", ""])
+    yield from bullets(view.notes, noun="note", rank=_NOTES)
+    yield _sites(site_views(run), comparison_words.JOB_SITES)
+    yield _ending(run)
 
 
 def comparison_report(comparison: Comparison, limit: int = LIMIT) -> str:
@@ -105,7 +120,7 @@ def _host_cells(row: LeadRow, view: WorkloadView) -> list[str]:
     return [*map(whole_microseconds, row.host_ns), *map(whole_microseconds, row.lead_ns)]
 
 
-def _sites(sites: Sequence[SiteView]) -> Section:
+def _sites(sites: Sequence[SiteView], title: str = comparison_words.SITES) -> Section:
     """The call sites, folded."""
     if not sites:
         return Section(["No syncs."])
@@ -116,7 +131,8 @@ def _sites(sites: Sequence[SiteView]) -> Section:
             counts = "; ".join(reason.counts)
             lines.append(f"  - {inline(f'{reason.kind}, {reason.op}, in {reason.range}: {counts}')}")
         items.append(lines)
-    return Section(items=items, summary=f"Syncs a step by call site ({plural(len(sites), 'line')})", rank=_SITES)
+    summary = f"{title[0].upper()}{title[1:]} ({plural(len(sites), 'line')})"
+    return Section(items=items, summary=summary, rank=_SITES)
 
 
 def _ending(run: Run) -> Section:

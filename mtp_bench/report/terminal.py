@@ -10,8 +10,9 @@ from rich.text import Text
 
 from mtp_bench.compare import Comparison, Difference
 from mtp_bench.compare.headline import headline
-from mtp_bench.report import comparison_terminal
+from mtp_bench.report import comparison_terminal, comparison_words
 from mtp_bench.report.comparison_view import ComparisonView
+from mtp_bench.report.job_run import job_run_view
 from mtp_bench.report.layout import (
     Prose,
     TableOrBlocks,
@@ -41,6 +42,8 @@ _LEADS_A_TABLE = 3
 
 def run_report(run: Run, width: int) -> RenderableType:
     """The headline, a table a workload, and the syncs by call site."""
+    if run.job is not None:
+        return WithoutTrailingBlanks(Group(*_job_run(run)))
     views = workload_views(run)
     parts: list[RenderableType] = [Prose(plain(headline(run), "bold"))]
     for view in views:
@@ -54,6 +57,17 @@ def run_report(run: Run, width: int) -> RenderableType:
 def comparison_report(comparison: Comparison) -> RenderableType:
     """The nine parts of a comparison, as wide as the terminal is."""
     return WithoutTrailingBlanks(Group(*comparison_terminal.parts(ComparisonView.of(comparison))))
+
+
+def _job_run(run: Run) -> Iterator[RenderableType]:
+    """One rank of a training job: every variant with what it costs, as wide as the terminal is."""
+    view = job_run_view(run)
+    yield Prose(plain(view.headline, "bold"))
+    yield from comparison_terminal.environments(view.comparison)
+    yield from heading(view.heading)
+    yield comparison_terminal.one_or_two_tables(view.variants)
+    yield from (Prose(note, 2) for note in view.notes)
+    yield from _sites(site_views(run), bool(run.results), comparison_words.JOB_SITES)
 
 
 def _workload(view: WorkloadView, width: int) -> Iterator[RenderableType]:
@@ -150,10 +164,10 @@ def _host_cells(row: LeadRow, view: WorkloadView, leads: Sequence[int]) -> list[
     return [whole_microseconds(values[index]) for values in (row.host_ns, row.lead_ns) for index in leads]
 
 
-def _sites(sites: list[SiteView], anything_ran: bool) -> Iterator[RenderableType]:
+def _sites(sites: list[SiteView], anything_ran: bool, title: str = comparison_words.SITES) -> Iterator[RenderableType]:
     if not anything_ran:
         return
-    yield from heading("syncs a step by call site")
+    yield from heading(title)
     if not sites:
         yield Text("none")
     for site in sites:

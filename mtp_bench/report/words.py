@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from mtp_bench.compare import Difference
+from mtp_bench.compare import Difference, Row
 from mtp_bench.results import DeviceInfo, Run
 
 T = TypeVar("T")
@@ -62,6 +62,13 @@ def what_and_where(
     return f"mtp-bench {version} on {named} ({kind}{note}), torch {torch}, scope {scope}: {', '.join(names)}"
 
 
+def of_rank(name: str, row: Row) -> str:
+    """``patched, rank 3``, ``patched, slowest``: what a side of a row of a job with several ranks is called."""
+    if not row.rank_in_words:
+        return name
+    return f"{name}, {row.rank_in_words if isinstance(row.rank, int) else row.rank}"
+
+
 def stand_ins(workloads: Mapping[str, Mapping[str, Any]]) -> str:
     """Which parts of scope ``step`` are not the named models' own; "" where there are none."""
     parts = [f"{name} ({keys['stand_in']})" for name, keys in workloads.items() if keys.get("stand_in")]
@@ -82,7 +89,8 @@ def first_line(run: Run) -> str:
         scope,
         list(run.workloads),
     )
-    return "; ".join(filter(None, [line, stand_ins(run.workloads) if scope == "step" else ""]))
+    rank = f"rank {run.job.rank:,} of {run.job.world_size:,} of job {run.job.id}" if run.job else ""
+    return "; ".join(filter(None, [line, rank, stand_ins(run.workloads) if scope == "step" else ""]))
 
 
 def _device_spec(device: DeviceInfo) -> str:

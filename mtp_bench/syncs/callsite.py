@@ -16,6 +16,8 @@ _OWN_MACHINERY = tuple(
         "devices",
         "syncs",
         "scopes",
+        "ab",
+        "megatron/placement.py",
         "variants/__init__.py",
         "measure.py",
         "numerics.py",

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import functools
+import json
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from mtp_bench.megatron.attention import PackedAttention
+from tests.torchrun import torchrun
 from tests.variants.recording import Operations
+
+CP_SCRIPT = Path(__file__).with_name("cp_attention.py")
+CP_CASES = [
+    ([0, 16], "float64"),
+    ([0, 8, 8, 24, 64], "float64"),  # 8 tokens on 4 ranks: chunks of one token; an empty sequence
+    ([0, 8, 8, 24, 64], "float32"),
+    ([0, 24, 40], "bfloat16"),
+]
+TOLERANCE = {"float64": 1e-14, "float32": 1e-6, "bfloat16": 2e-2}
 
 
 @pytest.mark.parametrize("bounds", [[0, 7], [0, 1, 2, 7], [0, 3, 3, 7], [0, 4]])
@@ -43,3 +56,18 @@ def test_padded_bounds_are_the_ones_that_count():
         [0, 0, 0, 1, 1, 0],
         [0, 0, 0, 1, 1, 1],
     ]
+
+
+@functools.cache
+def ranks(on_sim, number):
+    return json.loads(torchrun(number, CP_SCRIPT, json.dumps([on_sim, CP_CASES])).splitlines()[-1])
+
+
+@pytest.mark.parametrize(("on_sim", "number"), [(True, 4), (False, 2)])
+@pytest.mark.parametrize("case", range(len(CP_CASES)))
+def test_ranks_that_share_a_row_compute_and_learn_what_one_rank_does_without_a_sync(case, on_sim, number):
+    """Outputs and gradients of query, key and value."""
+    tolerance = TOLERANCE[CP_CASES[case][1]]
+    errors = [rank[case] for rank in ranks(on_sim, number)]
+    assert len(errors) == number
+    assert max(errors) < tolerance

@@ -242,3 +242,17 @@ def test_times_need_a_sample():
 def test_a_run_of_another_schema_cannot_be_made():
     with pytest.raises(ValueError, match="schema_version"):
         Run(schema_version=2, created_at="", command="", seed=0, environment=runs.environment(), workloads={})
+
+
+def test_the_frame_of_a_rank_of_a_job_names_it_its_gradients_and_the_time_of_the_loss():
+    results = [runs.job_result("patched", 5.0, 6.0), runs.job_result("mine", 4.0, gradients=runs.gradients("close"))]
+    frame = runs.job_run(results, rank=3, world_size=4).to_frame()
+    assert list(frame["rank"]) == [3, 3, 3]
+    assert list(frame.gradients) == ["equal", "equal", "close"]
+    assert list(frame.loss_ns) == [700_000.0] * 3
+    assert list(frame.lead_ns) == [900_000.0] * 3
+    assert runs.job_run([], rank=3, world_size=4, workloads={}).to_frame().columns[0] == "rank"
+
+
+def test_the_frame_of_another_run_has_no_columns_of_jobs():
+    assert {"rank", "gradients", "loss_ns"}.isdisjoint(runs.modelled_run().to_frame().columns)

@@ -104,6 +104,15 @@ def test_streams_and_events(sim):
     assert start.elapsed_time(end) > 0
 
 
+def test_an_idle_device_reaches_an_event_when_the_host_has_launched_it(sim):
+    event = torch.cuda.Event(enable_timing=True)
+    x = torch.ones(8, device="cuda")
+    with sim.record_syncs():
+        x.sum().item()
+        event.record()
+    assert event.device_ns == pytest.approx(event.issue_ns + sim.profile.launch_latency_ns)
+
+
 @pytest.mark.parametrize("name", ["memory_snapshot", "utilization", "graph_pool_handle", "CUDAGraph", "graph"])
 def test_what_is_not_redirected_fails_by_name(sim, name):
     with pytest.raises(NotImplementedError, match=f"torch.cuda.{name} is not supported on the simulated device"):
