@@ -32,13 +32,16 @@ if TYPE_CHECKING:
     from mtp_bench.variants import Variant
 
 CASE_SECONDS = 90  # a case takes milliseconds, or _EXCHANGE_SECONDS and some
-_EXCHANGE_SECONDS = 10  # a rank that waits longer for another one has been left alone
+_START_SECONDS = 120  # between the first rank and the last one: all import Megatron at the same time
+_EXCHANGE_SECONDS = 15  # a rank that waits longer for another one has been left alone
 _AGREE_SECONDS = 60
 
 
 def run(job: dict[str, Any]) -> None:
     """Run ``job["cases"]`` (pairs of variant and case id, in order)."""
     store, rank, world_size = next(rendezvous("env://"))
+    store.set(f"started/{rank}", "")
+    store.wait([f"started/{other}" for other in range(world_size)], datetime.timedelta(seconds=_START_SECONDS))
     device = device_of_rank(job["device"])
     cases = {case.id: case for case in all_cases()}
     loaded: dict[str, Variant] = {}

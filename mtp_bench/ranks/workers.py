@@ -20,7 +20,7 @@ from mtp_bench.ranks.merge import merge_passes, merge_times
 
 _START_SECONDS = 300.0
 _SILENCE_SECONDS = 600.0  # for the first rank to say something
-_APART_SECONDS = 60.0  # for the other ranks to say the same
+_APART_SECONDS = 120.0  # for the other ranks to say the same
 _POLL_SECONDS = 0.1
 
 Event = dict[str, Any]
