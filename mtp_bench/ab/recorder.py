@@ -16,15 +16,16 @@ from dataclasses import dataclass, field
 import torch
 
 from mtp_bench.ab.marks import HostTime, marks_on
-from mtp_bench.devices.nvml import Clock, Nvml
+from mtp_bench.ab.measured import MAX_WINDOWS, Measured
 from mtp_bench.results import Time
 
-MAX_WINDOWS = 10_000  # what a run of ab keeps in memory and in its file: some 600 KB
+__all__ = ["MAX_WINDOWS", "Recorder"]
+
 # A window has 2 more to be read in: its places in the pool are then needed again.
 _WINDOWS_IN_FLIGHT = 3
 _BATCH = 8  # stretches after which they are read within a window too
 _READS = 12  # stretches read at a time at most: what has piled up is caught up with, and no iteration pays for all
-_TIMED_CALLS = 4  # of the loss, in a window, at most; one an iteration
+_TIMED_CALLS = 2  # of the loss, in a window, at most; one an iteration
 # Where more of a window's host time lies between its iterations, their ends are marked in the next one. The window
 # itself counts as disturbed where they were not: by an evaluation, say.
 _APART = 0.1
@@ -34,7 +35,6 @@ _MARKS = 4
 _LEAD_WITHIN_NS = 50_000.0
 _LEAD_WITHIN = 0.1
 _POLL_S = 0.0005
-_MEASURED = 1
 _NO_WINDOW = _NONE = -1
 
 
@@ -78,23 +78,19 @@ class Recorder:
     """
 
     def __init__(self, device: torch.device, windows: int, window: int) -> None:
-        assert 1 <= windows <= MAX_WINDOWS
         assert window >= 2
+        if device.index is None:
+            device = torch.device(device.type, torch.cuda.current_device())
+        # At most 30 attributes: Python keeps more of them in a dictionary, twice as far from a cold processor.
         self.windows = 0
         self.windows_lost = 0
-        self._slots = _WINDOWS_IN_FLIGHT * window
         self._window = window
         self._stride = -(-(window - 1) // _TIMED_CALLS)  # iterations from one whose call is timed to the next
-        self._device = device if device.index is not None else torch.device(device.type, torch.cuda.current_device())
-        self._marks = marks_on(self._device, _MARKS * self._slots)
+        self._slots = _WINDOWS_IN_FLIGHT * window
+        self._marks = marks_on(device, _MARKS * self._slots)
         self._clock_ns = self._marks.clock_ns
         self.modelled = self._marks.modelled
-        self._nvml: Nvml | None = None
-
-        self._state = bytearray(windows)
-        self._variant, self._round, self._sm_mhz, self._throttled = (array("q", bytes(8 * windows)) for _ in range(4))
-        self._step_ns, self._host_ns, self._lead_ns, self._loss_ns = (array("d", bytes(8 * windows)) for _ in range(4))
-        self._ended = self._sampled = 0  # windows before these have ended, and have a clock
+        self._measured = Measured(device, windows, modelled=self.modelled)
 
         self._flight = [_Window(window - 1) for _ in range(_WINDOWS_IN_FLIGHT)]
         self._number = _NO_WINDOW  # the window of the iterations that begin now
@@ -110,7 +106,7 @@ class Recorder:
         self._timed = bytearray(self._slots)  # 1 where a call of the loss was
 
         self._calls = self._calls_before = 0  # of the loss, in this iteration and in the one before
-        self._call_to_time = _NONE
+        self._call_to_time, self._first_turn = _NONE, 0
         self._passed = HostTime()
         self._last_read = -1  # the mark that `_passed` speaks of
 
@@ -120,9 +116,9 @@ class Recorder:
         window = self._flight[number % _WINDOWS_IN_FLIGHT]
         self._lose(window.number)
         window.open(number)
-        self._variant[number], self._round[number] = variant, round_number
+        self._measured.begin(number, variant, round_number)
+        self._first_turn = round_number * _TIMED_CALLS  # so that every variant's windows have the same calls timed
         self._number, self._iteration = number, 0
-        self._ended = number
 
     def begin_step(self) -> None:
         """An iteration begins; it ends the one before where nothing else did."""
@@ -132,11 +128,15 @@ class Recorder:
         self._call_to_time = _NONE
         if self._together and kept > 0 and kept % self._stride:
             self._length_of[(self._begun - 1) % self._slots] += 1
-            self._note_begin(self._clock_ns())
+            self._step_began_ns = now_ns = self._clock_ns()
+            if self._step_ended_ns:
+                self._between_ns += now_ns - self._step_ended_ns
+                self._step_ended_ns = 0.0
             return
         self._begin_stretch(self._number if kept >= 0 else _NO_WINDOW)
         if kept >= 0 and kept % self._stride == 0:
-            self._call_to_time = kept // self._stride % self._calls_before if self._calls_before else 0
+            turn = self._first_turn + kept // self._stride
+            self._call_to_time = turn % self._calls_before if self._calls_before else 0
         self._marks.look()
         if kept < 0 or self._closed - self._seen >= _BATCH:
             self._read()
@@ -170,15 +170,15 @@ class Recorder:
 
     def end_step(self) -> None:
         """The iteration ends here; what follows until the next begin is no part of it."""
-        if self._closed == self._begun or self._step_ended_ns:
+        if self._step_ended_ns or self._closed == self._begun:
             return
-        if self._together and self._iteration < self._window:
+        if self._together and (self._iteration < self._window or self._number < self._measured.last):
             self._step_ended_ns = self._clock_ns()
-        else:
-            end = _MARKS * ((self._begun - 1) % self._slots) + _END
-            self._marks.record(end)
-            self._close(end)
-            self._step_ended_ns = self._marks.host_ns(end)
+            return
+        end = _MARKS * ((self._begun - 1) % self._slots) + _END
+        self._marks.record(end)
+        self._close(end)
+        self._step_ended_ns = self._marks.host_ns(end)
 
     def drop_window(self) -> None:
         """The window of the iterations that begin now was disturbed: it counts as lost."""
@@ -186,7 +186,7 @@ class Recorder:
 
     def finish(self, at_most_s: float) -> None:
         """Read what the device passes within so many seconds, by looking now and then; the rest is lost."""
-        self._ended = self._number + 1
+        self._measured.end(self._number)
         deadline = time.perf_counter() + at_most_s
         while self._read() and time.perf_counter() < deadline:
             time.sleep(_POLL_S)
@@ -196,32 +196,12 @@ class Recorder:
         self._marks.close()
 
     def sample_clock(self) -> None:
-        """Ask NVML for the clock, for the windows that have ended since it was last asked. The writer's thread does."""
-        ended = self._ended
-        if self._sampled >= ended:
-            return
-        clock = self._ask_clock()
-        for number in range(self._sampled, ended):
-            self._sm_mhz[number], self._throttled[number] = clock.sm_mhz or 0, clock.throttled
-        self._sampled = ended
+        """Ask for the GPU's clock for the windows that have ended since. The writer's thread does."""
+        self._measured.sample_clock()
 
     def times(self, variant: int) -> Time | None:
         """The windows of a variant in order; None while there are none. May be called on another thread."""
-        measured = bytes(self._state)  # a window's state is written when all else of it has been
-        numbers = [n for n, state in enumerate(measured) if state == _MEASURED and self._variant[n] == variant]
-        if not numbers:
-            return None
-        loss_ns = [_known(self._loss_ns[number]) for number in numbers]
-        return Time(
-            modelled=self.modelled,
-            step_ns=[self._step_ns[number] for number in numbers],
-            round=[self._round[number] for number in numbers],
-            host_ns=[self._host_ns[number] for number in numbers],
-            lead_ns=[_known(self._lead_ns[number]) for number in numbers],
-            loss_ns=loss_ns if any(value is not None for value in loss_ns) else None,
-            sm_clock_mhz=[self._sm_mhz[number] or None for number in numbers],
-            throttled=[bool(self._throttled[number]) for number in numbers],
-        )
+        return self._measured.times(variant)
 
     def _choose_stretches(self) -> None:
         """For the window that begins, by the one that has ended."""
@@ -243,13 +223,10 @@ class Recorder:
         self._close(begin)
         self._number_of[slot], self._length_of[slot], self._timed[slot] = number, 1, 0
         self._begun += 1
-        self._note_begin(self._marks.host_ns(begin))
-
-    def _note_begin(self, now_ns: float) -> None:
+        self._step_began_ns = now_ns = self._marks.host_ns(begin)
         if self._step_ended_ns:
             self._between_ns += now_ns - self._step_ended_ns
             self._step_ended_ns = 0.0
-        self._step_began_ns = now_ns
 
     def _close(self, end: int) -> None:
         if self._closed < self._begun:
@@ -308,12 +285,14 @@ class Recorder:
         return elapsed_ns
 
     def _keep(self, window: _Window) -> None:
-        number = window.number
-        self._step_ns[number] = window.step_ns / window.kept
-        self._host_ns[number] = window.host_ns / window.kept
-        self._lead_ns[number] = window.lead_of_calls_ns()
-        self._loss_ns[number] = statistics.median(window.loss_ns[: window.calls]) if window.calls else math.nan
-        self._state[number] = _MEASURED
+        loss_ns = statistics.median(window.loss_ns[: window.calls]) if window.calls else math.nan
+        self._measured.keep(
+            window.number,
+            step_ns=window.step_ns / window.kept,
+            host_ns=window.host_ns / window.kept,
+            lead_ns=window.lead_of_calls_ns(),
+            loss_ns=loss_ns,
+        )
         self.windows += 1
         window.number = _NO_WINDOW
 
@@ -330,14 +309,3 @@ class Recorder:
         self._passed.restart()
         self._last_read = -1
         self._seen += 1
-
-    def _ask_clock(self) -> Clock:
-        if self.modelled:
-            return Clock()
-        if self._nvml is None:
-            self._nvml = Nvml.of(self._device.index)
-        return self._nvml.clock()
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else value

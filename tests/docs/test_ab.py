@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -61,7 +62,12 @@ def test_the_example_runs_as_it_stands_and_its_comparison_is_the_one_shown(shell
     done = shell("bash", "-euc", code)
     assert done.returncode == 0, done.stderr
     shown = next(block for _, block in blocks(DOCUMENT, "text"))
-    assert "".join(shown.split()) in "".join(done.stdout.split())
+    assert without_times(shown) in without_times(done.stdout)
+
+
+def without_times(text):
+    """Its words and counts; modelled times change with every operation that is added to a step."""
+    return "".join(re.sub(r"[\d,]+\.\d+", "N", text).split())
 
 
 def test_the_slurm_script_trains_and_compares(shell, tmp_path):
