@@ -24,7 +24,8 @@ import numpy.typing as npt
 import torch
 
 from mtp_bench import ranges
-from mtp_bench.megatron import clear_logged_losses, logged_losses
+from mtp_bench.inputs import make_inputs
+from mtp_bench.megatron import clear_logged_losses, logged_losses, reduce_logged_losses
 
 if TYPE_CHECKING:
     from mtp_bench.scopes.loss import LossBench, LossStep
@@ -104,7 +105,9 @@ def _cross_entropy(
 
 
 def check_loss(step: LossStep) -> dict[str, Any]:
-    """Run ``step`` once and judge it: ``numerics`` of run.json."""
+    """Run ``step`` once and judge it: ``numerics`` of run.json. On several ranks, what all of them did together."""
+    from mtp_bench.scopes.shares import whole_gradient
+
     bench, right = step.bench, step.bench.right
     bench.restore()
     clear_logged_losses()
@@ -112,6 +115,9 @@ def check_loss(step: LossStep) -> dict[str, Any]:
         step()
     grad = bench.inputs.hidden_states.grad
     assert grad is not None
+    if bench.workload.cp_size > 1:
+        grad = whole_gradient(grad, bench.workload)
+        reduce_logged_losses()
     main_rows = len(right.grad) // (1 + bench.workload.mtp_num_layers)
     return {
         "at": {"hidden_size": bench.workload.hidden_size, "vocab_size": bench.workload.vocab_size},
@@ -129,12 +135,12 @@ def check_loss(step: LossStep) -> dict[str, Any]:
 
 
 def reference_of(bench: LossBench) -> Reference:
-    """The reference for the inputs of ``bench``."""
-    inputs = bench.inputs
+    """The reference for the inputs of ``bench``, those of all ranks."""
+    inputs = bench.inputs if bench.workload.cp_size == 1 else make_inputs(bench.workload, torch.device("cpu"))
     return reference(
         bench.workload,
         _float64(inputs.hidden_states),
-        _float64(bench.head.output_layer.weight),
+        _float64(inputs.head_weight),
         inputs.labels.detach().cpu().numpy(),
         _float64(inputs.loss_mask),
     )

@@ -19,20 +19,23 @@ _EXIT_SECONDS = 60
 
 
 class WorkerProcess:
-    """A worker on ``device``, which it has found when this returns. Raises InputError where it cannot be had."""
+    """A worker on ``device``, which it has found when this returns. Raises InputError where it cannot be had.
 
-    def __init__(self, device: str) -> None:
+    ``module`` is what it runs; it says what ``mtp_bench.worker`` says when asked for a device.
+    """
+
+    def __init__(self, device: str, module: str = "mtp_bench.worker") -> None:
         self._output = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115  (closed by close())
         jobs_end, jobs = os.pipe()
         events, events_end = os.pipe()
         self._process = subprocess.Popen(
             # Megatron warns of what is not installed each time that it is imported.
-            [sys.executable, "-W", "ignore", "-m", "mtp_bench.worker", str(jobs_end), str(events_end)],
+            [sys.executable, "-W", "ignore", "-m", module, str(jobs_end), str(events_end)],
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=self._output,
             pass_fds=(jobs_end, events_end),
-            env={**os.environ, "PYTHONPATH": _import_path()},
+            env={**os.environ, "PYTHONPATH": import_path()},
             start_new_session=True,  # Ctrl-C is for this side, which stops the worker after writing
         )
         os.close(jobs_end)
@@ -94,8 +97,8 @@ class WorkerProcess:
             os.killpg(self._process.pid, signal.SIGKILL)  # it leads a group of its own, its children included
 
 
-def _import_path() -> str:
-    """The worker imports what this process would: the user's variants, and this package."""
+def import_path() -> str:
+    """``PYTHONPATH`` for a process that imports what this one would: the user's variants, and this package."""
     package_root = str(Path(__file__).resolve().parent.parent)
     entries = [entry or os.getcwd() for entry in sys.path] + [package_root, os.environ.get("PYTHONPATH", "")]
     return os.pathsep.join(dict.fromkeys(entry for entry in entries if entry))

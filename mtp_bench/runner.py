@@ -10,7 +10,7 @@ import datetime
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mtp_bench import ranges, workloads
 from mtp_bench.environment import describe as describe_environment
@@ -19,6 +19,11 @@ from mtp_bench.job import Job
 from mtp_bench.process import WorkerProcess
 from mtp_bench.results import SCHEMA_VERSION, Run, require_writable
 from mtp_bench.workloads import Workload
+
+if TYPE_CHECKING:
+    from mtp_bench.ranks.workers import RankWorkers
+
+    Worker = WorkerProcess | RankWorkers
 
 SCOPES = ("loss", "step")
 VALUES = ("auto", "real", "shape")
@@ -66,11 +71,15 @@ def run(
     overrides = [*(() if seed is None else (f"seed={seed}",)), *set]
     chosen = None if profiles is None else _load(profiles, overrides)
     names = _default_variants() if variants is None else _names(variants)
-    worker = WorkerProcess(device)
+    cp_size = 1 if chosen is None else _cp_size(chosen, scope)
+    worker = _start_worker(device, cp_size)
     try:
         if chosen is None:
             by_kind = DEFAULT_PROFILES_CUDA if worker.device["kind"] == "cuda" else DEFAULT_PROFILES
             chosen = _load(by_kind, overrides)
+            if _cp_size(chosen, scope) != cp_size:
+                worker.close()
+                worker = _start_worker(device, cp_size := _cp_size(chosen, scope))
         if trace is not None and ranges.profiled() and not worker.device["modelled"]:
             raise InputError(
                 "--trace: PyTorch's profiler cannot look where Nsight Systems does; use `mtp-bench run --trace`"
@@ -92,15 +101,35 @@ def run(
         for job.stage in ("passes", "time") if worker.detectors_linger else ("all",):
             if job.stage == "time":
                 worker.close()
-                worker = WorkerProcess(device)
+                worker = _start_worker(device, cp_size)
             while not _work(worker, job, record, progress):
                 worker.close()
-                worker = WorkerProcess(device)
+                worker = _start_worker(device, cp_size)
         if ranges.profiled():
             worker.finish()
     finally:
         worker.close()
     return record.run()
+
+
+def _start_worker(device: str, cp_size: int) -> Worker:
+    """The process that measures, or one a context-parallel rank."""
+    if cp_size == 1:
+        return WorkerProcess(device)
+    from mtp_bench.ranks.workers import RankWorkers
+
+    return RankWorkers(device, cp_size)
+
+
+def _cp_size(chosen: Sequence[Workload], scope: str) -> int:
+    """Of all workloads. InputError where they differ, or where the scope has no ranks."""
+    sizes = {workload.cp_size for workload in chosen}
+    if len(sizes) > 1:
+        raise InputError(f"cp_size = {', '.join(map(str, sorted(sizes)))}: run workloads of one cp_size at a time")
+    size = sizes.pop()
+    if size > 1 and scope != "loss":
+        raise InputError(f"cp_size = {size}: context parallelism runs with --scope loss, not with {scope}")
+    return size
 
 
 def _check_choices(
@@ -152,7 +181,7 @@ def _default_variants() -> tuple[str, ...]:
     return variants.available_names()
 
 
-def _choose_detectors(asked: Sequence[str] | None, worker: WorkerProcess) -> list[str]:
+def _choose_detectors(asked: Sequence[str] | None, worker: Worker) -> list[str]:
     for name in asked or ():
         if name not in worker.detectors:
             raise InputError(
@@ -161,7 +190,7 @@ def _choose_detectors(asked: Sequence[str] | None, worker: WorkerProcess) -> lis
     return list(asked or worker.detectors)
 
 
-def _work(worker: WorkerProcess, job: Job, record: _Record, progress: Progress | None) -> bool:
+def _work(worker: Worker, job: Job, record: _Record, progress: Progress | None) -> bool:
     """Let ``worker`` do ``job``. False where it died, with its death filed and the rest still to do."""
     worker.send(job.as_message())
     now: dict[str, Any] | None = None
@@ -186,7 +215,7 @@ def _work(worker: WorkerProcess, job: Job, record: _Record, progress: Progress |
     return not any(job.variants.values())
 
 
-def _file_death(worker: WorkerProcess, job: Job, record: _Record, now: dict[str, Any] | None) -> None:
+def _file_death(worker: Worker, job: Job, record: _Record, now: dict[str, Any] | None) -> None:
     """The worker's death is the result of the variant that it was running."""
     why = worker.why_it_died()
     died_in = [
@@ -288,9 +317,8 @@ class _Record:
         time: dict[str, Any] | None,
     ) -> None:
         found = dict(found or {})
-        syncs = found.pop("syncs", None)
-        if syncs is not None:
-            syncs = syncs.get(str(lead_ms), next(iter(syncs.values())))
+        time = dict(time) if time is not None else None
+        ranks = _of_ranks(found.pop("ranks", None), time.pop("ranks", None) if time else None, lead_ms)
         self.results[workload, variant, lead_ms] = {
             "workload": workload,
             "variant": variant,
@@ -300,11 +328,31 @@ class _Record:
             "device": self.spec,
             "status": status,
             "error": None if error is None else readable(error),
-            "syncs": syncs,
             "time": time,
-            **found,
+            "ranks": ranks,
+            **_at_lead(found, lead_ms),
         }
 
     def _write(self) -> None:
         if self.out is not None:
             self.run().write(self.out)
+
+
+def _at_lead(found: dict[str, Any], lead_ms: float) -> dict[str, Any]:
+    """``found`` with the syncs at one lead; a device that is measured has one observation for all."""
+    syncs = found.get("syncs")
+    if syncs is not None:
+        syncs = syncs.get(str(lead_ms), next(iter(syncs.values())))
+    return {**found, "syncs": syncs}
+
+
+def _of_ranks(
+    found: Sequence[dict[str, Any]] | None, times: Sequence[dict[str, Any]] | None, lead_ms: float
+) -> list[dict[str, Any]] | None:
+    """``ranks`` of a result; None where there is one rank."""
+    if found is None:
+        return None
+    return [
+        {**_at_lead(rank, lead_ms), "time": None if times is None else times[number]}
+        for number, rank in enumerate(found)
+    ]

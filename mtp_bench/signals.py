@@ -1,9 +1,13 @@
-"""SIGTERM and SIGHUP end the command as Ctrl-C does, each with its own exit code."""
+"""What ends this process: SIGTERM and SIGHUP as Ctrl-C does, each with its own exit code, and its parent's death."""
 
 from __future__ import annotations
 
+import ctypes
 import signal
+import sys
 from types import FrameType
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 class Stopped(KeyboardInterrupt):
@@ -19,6 +23,12 @@ def install() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _stop)
+
+
+def end_with_parent() -> None:
+    """Linux: be killed when the parent dies, however it dies, so that no worker holds on to a GPU."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def exit_code(stop: KeyboardInterrupt) -> int:

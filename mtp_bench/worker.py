@@ -6,10 +6,8 @@ keeps the rest.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -24,7 +22,9 @@ from mtp_bench.job import Job, receive, send
 from mtp_bench.measure import STEPS_PER_WINDOW, Policy, Samples, interleave
 from mtp_bench.megatron import integrity, isolated_state
 from mtp_bench.preserved import preserved_process_state
+from mtp_bench.ranks.device import device_of_rank
 from mtp_bench.results import Syncs
+from mtp_bench.signals import end_with_parent
 from mtp_bench.syncs.callsite import user_frame_of
 from mtp_bench.variants import is_users, load
 from mtp_bench.workloads import Workload
@@ -32,40 +32,57 @@ from mtp_bench.workloads import Workload
 if TYPE_CHECKING:
     from mtp_bench.variants import Variant
 
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # Enough for the syncs of a step; a capture of as many as times need would have millions of API calls. The same on all
 # ranks of a job, whose collectives must match.
 _PROFILED_WINDOWS = 5
+_RANKED_WINDOWS = 20  # as many on every rank
 
 Send = Callable[[dict[str, Any]], None]
 
 
-def main() -> int:
+def main(serve: Callable[[IO[str], IO[str]], None]) -> int:
     """Serve one job. Anything but 0 is a death that the parent files under the variant named last."""
-    _end_with_parent()
+    end_with_parent()
     messages, out = os.fdopen(int(sys.argv[1])), os.fdopen(int(sys.argv[2]), "w")
     for stream in (messages, out):  # a variant's children do not speak for the worker, nor keep its pipes open
         os.set_inheritable(stream.fileno(), False)
         os.register_at_fork(after_in_child=partial(os.close, stream.fileno()))
     try:
-        _serve(messages, out)
+        serve(messages, out)
     except InputError as error:
         send(out, {"event": "input_error", "message": str(error)})
     return 0
 
 
-def _end_with_parent() -> None:
-    """Linux: be killed when the parent dies, however it dies, so that no worker holds on to a GPU."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _serve(messages: IO[str], out: IO[str]) -> None:
+def serve(messages: IO[str], out: IO[str], ranks: int = 1) -> None:
+    """Do what ``messages`` ask for, as one of so many context-parallel ranks, and tell on ``out`` what was found."""
     request = receive(messages)
     assert request is not None
-    device = resolve(request["device"])
+    device = resolve(request["device"]) if ranks == 1 else device_of_rank(request["device"])
     if _asks_for_profiler_api() and device.modelled:
         raise InputError(f"--capture-range cudaProfilerApi: {device.spec} makes no CUDA call; use --capture-range nvtx")
+    introduce(device, out)
+    message = receive(messages)
+    if message is None:  # the parent found the rest of the request wrong
+        return
+    job = Job(**message)
+
+    def tell(event: dict[str, Any]) -> None:
+        send(out, event)
+
+    with device.session(), isolated_state(device, context_parallel_size=ranks):
+        loaded, warnings = _load(job, tell)
+        with _profiler_api(), ranges.open_range("run"):
+            for name, keys in job.workloads.items():
+                workload = Workload.from_dict(name, keys)
+                with ranges.open_range(f"workload:{name}"):
+                    chosen = [loaded[variant] for variant in job.variants[name]]
+                    WorkloadMeasurement(job, device, workload, tell, warnings).run(chosen)
+    tell({"event": "done"})
+
+
+def introduce(device: Device, out: IO[str]) -> None:
+    """Tell the parent which device was found."""
     send(
         out,
         {
@@ -76,23 +93,6 @@ def _serve(messages: IO[str], out: IO[str]) -> None:
             "detectors_linger": device.detectors_linger,
         },
     )
-    message = receive(messages)
-    if message is None:  # the parent found the rest of the request wrong
-        return
-    job = Job(**message)
-
-    def tell(event: dict[str, Any]) -> None:
-        send(out, event)
-
-    with device.session(), isolated_state(device):
-        loaded, warnings = _load(job, tell)
-        with _profiler_api(), ranges.open_range("run"):
-            for name, keys in job.workloads.items():
-                workload = Workload.from_dict(name, keys)
-                with ranges.open_range(f"workload:{name}"):
-                    chosen = [loaded[variant] for variant in job.variants[name]]
-                    WorkloadMeasurement(job, device, workload, tell, warnings).run(chosen)
-    tell({"event": "done"})
 
 
 def _asks_for_profiler_api() -> bool:
@@ -117,7 +117,8 @@ def _profiler_api() -> Iterator[None]:
 def _load(job: Job, tell: Send) -> tuple[dict[str, Variant], list[str]]:
     """Load the variants by name, and say which of them changed Megatron when they were imported."""
     loaded, warnings = {}, []
-    for name in sorted({name for chosen in job.variants.values() for name in chosen}, key=is_users):
+    names = dict.fromkeys(name for chosen in job.variants.values() for name in chosen)  # in one order on all ranks
+    for name in sorted(names, key=is_users):
         tell({"event": "stage", "workload": None, "variant": name, "stage": "import"})
         before = integrity.snapshot()
         with preserved_process_state():
@@ -201,7 +202,7 @@ class WorkloadMeasurement:
             capture = self.device.graph_capture(step)
             peak_bytes = self.device.peak_memory_bytes(step)
             if self.job.trace:
-                self.device.export_trace(step, _trace_path(self.job.trace, self.workload.name, variant.name))
+                self.device.export_trace(step, _trace_path(self.job.trace, self.workload, variant.name))
         first = observations[self.job.leads_ms[0]]
         return {
             "numerics": numerics,
@@ -278,6 +279,8 @@ class WorkloadMeasurement:
             policy = Policy(min_windows=1, max_seconds=0.0, seed=self.job.seed)
         elif ranges.profiled():
             policy = Policy(min_windows=_PROFILED_WINDOWS, max_seconds=0.0, seed=self.job.seed)
+        elif self.workload.cp_size > 1:
+            policy = Policy(min_windows=_RANKED_WINDOWS, max_seconds=0.0, seed=self.job.seed)
         else:
             policy = Policy(max_seconds=self.job.max_seconds, seed=self.job.seed)
         timers = {name: timer(name, step) for name, step in steps.items()}
@@ -288,7 +291,8 @@ class WorkloadMeasurement:
             policy,
             on_window=lambda name, _: self._stage(by_name[name], f"time at lead {lead_ms:g} ms"),
         )
-        fixed = "modelled" if self.device.modelled else "profiled" if ranges.profiled() else ""
+        ranked = "ranks" if self.workload.cp_size > 1 else ""
+        fixed = "modelled" if self.device.modelled else "profiled" if ranges.profiled() else ranked
         for measured in samples.values():
             measured.stop_reason = fixed or measured.stop_reason
         return samples
@@ -380,16 +384,17 @@ def _varies(first: Observation, again: Observation) -> list[str]:
     return [f"syncs vary between steps: {len(first.syncs)}, then {len(again.syncs)}; the count is of the first step"]
 
 
-def _trace_path(pattern: str, workload: str, variant: str) -> str:
-    """A file a variant: ``trace.json.gz`` becomes ``trace-WORKLOAD-VARIANT.json.gz``."""
+def _trace_path(pattern: str, workload: Workload, variant: str) -> str:
+    """A file a variant: ``trace.json.gz`` becomes ``trace-WORKLOAD-VARIANT.json.gz``, with the rank where several."""
     folder, name = os.path.split(pattern)
     stem, dot, suffix = name.partition(".")
-    return os.path.join(folder, f"{stem}-{workload}-{variant.replace(':', '.')}{dot}{suffix}")
+    rank = f"-rank{os.environ['RANK']}" if workload.cp_size > 1 else ""
+    return os.path.join(folder, f"{stem}-{workload.name}-{variant.replace(':', '.')}{rank}{dot}{suffix}")
 
 
 if __name__ == "__main__":
     try:
-        sys.exit(main())
+        sys.exit(main(serve))
     except Exception:
         traceback.print_exc()
         sys.exit(1)

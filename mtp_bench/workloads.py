@@ -6,6 +6,7 @@ No torch here: the tensors are made in :mod:`mtp_bench.inputs`.
 from __future__ import annotations
 
 import dataclasses
+import math
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -98,19 +99,23 @@ class Workload:
         return draw_lengths(self.sequences, self.seed)
 
     def layout(self) -> Layout:
-        """Lay the sequences out in one packed row, or in rows padded to the longest."""
+        """Lay the sequences out in one packed row, or in rows padded to the longest.
+
+        Context-parallel ranks hold 2 chunks each of every packed sequence, or of every row: it is padded to that too.
+        """
         import numpy as np
 
         lengths = self.lengths
+        chunks = 2 * self.cp_size if self.cp_size > 1 else 1
         if self.packed:
-            multiple = self.pad_to_multiple
+            multiple = math.lcm(self.pad_to_multiple, chunks)
             widths = [-(-length // multiple) * multiple for length in lengths]
             bounds = _running_sum(widths)
             rows, row_length = 1, bounds[-1]
             starts = tuple((0, start) for start in bounds[:-1])
             cu_seqlens, cu_seqlens_actual = bounds, _running_sum(lengths)
         else:
-            rows, row_length = len(lengths), max(lengths)
+            rows, row_length = len(lengths), -(-max(lengths) // chunks) * chunks
             widths = [row_length] * rows
             starts = tuple((row, 0) for row in range(rows))
             cu_seqlens = cu_seqlens_actual = ()
@@ -247,12 +252,6 @@ def _text(value: Any) -> str:
     return value
 
 
-def _only_one_rank(value: Any) -> int:
-    if _whole(1, 1024)(value) != 1:
-        raise _BadValueError("context parallelism is not supported yet; use 1")
-    return 1
-
-
 def _described(check: Callable[[Any], T]) -> Callable[[Any], T]:
     """``check`` of :mod:`mtp_bench.sequences`, whose ValueError says what would have been right."""
 
@@ -283,7 +282,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "num_attention_heads": _whole(1, 4096),
     "ffn_hidden_size": _whole(1, 1 << 24),
     "params_dtype": _one_of("fp32", "bf16"),
-    "cp_size": _only_one_rank,
+    "cp_size": _whole(1, 64),
     "num_microbatches": _whole(1, 4096),
     "harness": _one_of("bare", "megatron", "verl"),
     "position_embedding_type": _one_of("learned_absolute", "rope"),

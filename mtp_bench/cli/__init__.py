@@ -5,7 +5,7 @@ Everything heavy is imported inside the commands, so that ``--help`` is quick.
 
 # isort: off
 # In the order of --help.
-from mtp_bench.cli import run, compare, report, profile, import_, attach, listing, doctor  # noqa: F401
+from mtp_bench.cli import run, compare, check, report, profile, import_, attach, listing, doctor  # noqa: F401
 
 # isort: on
 from mtp_bench.cli.app import app

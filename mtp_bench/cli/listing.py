@@ -18,14 +18,17 @@ class Listing(StrEnum):
     VARIANTS = "variants"
     PROFILES = "profiles"
     DEVICES = "devices"
+    CHECKS = "checks"
 
 
 @app.command("list")
 @command
 def list_(what: Annotated[Listing, typer.Argument(help="What to list.")]) -> None:
-    """List variants, workload profiles or device profiles."""
-    for name, text in _LISTINGS[what]():
-        print(f"{name:<16} {text}".rstrip())
+    """List variants, workload profiles, device profiles or the cases of check."""
+    rows = _LISTINGS[what]()
+    width = max(16, *(len(name) for name, _ in rows)) if what is Listing.CHECKS else 16
+    for name, text in rows:
+        print(f"{name:<{width}} {text}".rstrip())
 
 
 def _list_variants() -> list[tuple[str, str]]:
@@ -64,8 +67,31 @@ def _list_devices() -> list[tuple[str, str]]:
     return rows
 
 
+def _list_checks() -> list[tuple[str, str]]:
+    """Id, then title, property, ranks and where it was reported."""
+    from mtp_bench.conformance import all_cases
+
+    return [
+        (
+            case.id,
+            "; ".join(
+                filter(
+                    None,
+                    [
+                        f"{case.title} ({case.property})",
+                        f"{case.ranks.count} ranks" if case.ranks else "",
+                        ", ".join(map(str, case.references)),
+                    ],
+                )
+            ),
+        )
+        for case in all_cases()
+    ]
+
+
 _LISTINGS: dict[Listing, Callable[[], list[tuple[str, str]]]] = {
     Listing.VARIANTS: _list_variants,
     Listing.PROFILES: _list_profiles,
     Listing.DEVICES: _list_devices,
+    Listing.CHECKS: _list_checks,
 }

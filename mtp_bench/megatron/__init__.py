@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from mtp_bench.megatron.depths import depth_ranges
 from mtp_bench.megatron.state import HostPlace, isolated_state
-from mtp_bench.megatron.tracker import acceptance_counts, clear_logged_losses, logged_losses, save_mtp_loss
+from mtp_bench.megatron.tracker import (
+    acceptance_counts,
+    clear_logged_losses,
+    logged_losses,
+    reduce_logged_losses,
+    save_mtp_loss,
+)
 from mtp_bench.megatron.versions import has_packed_roll, has_process_mtp_loss, packed_unsupported, require, version
 
 if TYPE_CHECKING:
@@ -27,6 +33,7 @@ __all__ = [
     "logged_losses",
     "make_packed_seq_params",
     "packed_unsupported",
+    "reduce_logged_losses",
     "require",
     "save_mtp_loss",
     "transformer_config",

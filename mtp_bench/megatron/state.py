@@ -73,8 +73,10 @@ class _NoRandomStates:
 
 
 @contextmanager
-def isolated_state(device: Place, seed: int = 1234) -> Iterator[None]:
+def isolated_state(device: Place, seed: int = 1234, context_parallel_size: int = 1) -> Iterator[None]:
     """Give Megatron a fresh state on ``device``, with process group and model-parallel groups; restore all on leaving.
+
+    Groups that are there already stay, whatever ``context_parallel_size``.
 
     Covered: the MTP loss tracker, the loss scale, the CUDA random states, the parallel state and its memory buffers,
     the rerun state machine, ``torch.cuda.current_device``, the flag that swaps module parameters on conversion, the
@@ -86,7 +88,7 @@ def isolated_state(device: Place, seed: int = 1234) -> Iterator[None]:
         if device.torch_device.type == "cpu":
             # The session of a simulated device answers for itself; the plain CPU has none.
             stack.enter_context(_current_device(device.torch_device))
-        stack.enter_context(_process_groups(device.backend()))
+        stack.enter_context(_process_groups(device.backend(), context_parallel_size))
         stack.enter_context(_random_states(device.torch_device.type == "cuda", seed))
         yield
 
@@ -170,7 +172,7 @@ def _current_device(device: torch.device) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def _process_groups(backend: str) -> Iterator[None]:
+def _process_groups(backend: str, context_parallel_size: int) -> Iterator[None]:
     """A process group of one rank unless torchrun started this process, and Megatron's groups on it."""
     import torch
     import torch.distributed as dist
@@ -184,7 +186,9 @@ def _process_groups(backend: str) -> Iterator[None]:
         dist.init_process_group(backend, store=torch._C._distributed_c10d.HashStore(), rank=0, world_size=1)
     try:
         if not parallel_state.model_parallel_is_initialized():
-            parallel_state.initialize_model_parallel(create_gloo_process_groups=False)
+            parallel_state.initialize_model_parallel(
+                context_parallel_size=context_parallel_size, create_gloo_process_groups=False
+            )
         yield
     finally:
         if ours:

@@ -38,7 +38,9 @@ def save_mtp_loss(loss: torch.Tensor, layer_number: int, num_layers: int, accept
     from megatron.core import parallel_state
     from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper as Helper
 
-    group = parallel_state.get_data_parallel_group(with_context_parallel=True)
+    group = None
+    if parallel_state.model_parallel_is_initialized():
+        group = parallel_state.get_data_parallel_group(with_context_parallel=True)
     if hasattr(Helper, "save_loss_to_tracker"):
         Helper.save_loss_to_tracker(loss, layer_number, num_layers, avg_group=group)
     else:
@@ -54,6 +56,17 @@ def logged_losses() -> list[torch.Tensor]:
 
     values = Helper.tracker.get("values", Helper.tracker.get("loss_values"))
     return [] if values is None else list(values.unbind())
+
+
+def reduce_logged_losses() -> None:
+    """Average what was logged over the ranks, as Megatron's training loop does before it shows it."""
+    from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper as Helper
+
+    up_to_0_18 = getattr(Helper, "reduce_loss_in_tracker", None)
+    if up_to_0_18 is not None:
+        up_to_0_18()
+    else:
+        Helper.reduce_metrics_in_tracker()
 
 
 def clear_logged_losses() -> None:

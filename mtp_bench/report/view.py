@@ -50,7 +50,7 @@ class WorkloadView:
 
     name: str
     title: str
-    scope: str  # "loss", or "step" with its harness
+    scope: str  # "loss" with its ranks where there are several, or "step" with its harness
     lead_ms: float
     modelled: bool
     baseline: str
@@ -150,6 +150,8 @@ def _workload(run: Run, name: str, differences: _Differences) -> WorkloadView:
 
 
 def _scope(result: Result) -> str:
+    if result.ranks:
+        return f"{result.scope}, slowest of {len(result.ranks)} context-parallel ranks"
     return f"step, harness {result.harness}" if result.scope == "step" else result.scope
 
 

@@ -250,8 +250,23 @@ class Gradients(_Model):
     detail: str = ""
 
 
+class RankResult(_Model):
+    """What one context-parallel rank saw. Its values are those of the gradient of all ranks."""
+
+    rank: int = Field(ge=0)
+    numerics: Numerics | None = None
+    syncs: Syncs | None = None
+    graph_capture: GraphCapture | None = None
+    ops: int | None = None
+    memory: Memory | None = None
+    time: Time | None = None
+
+
 class Result(_Model):
     """One variant on one workload at one lead.
+
+    On several ranks each part is that of the rank where it is worst (most syncs, slowest), since a step waits for all;
+    ``ranks`` has those of every rank.
 
     In scope ``job`` the lead is the job's own: ``lead_ms`` is 0 and ``time.lead_ns`` what was measured where the loss
     begins. ``syncs`` are those of one call of the loss and its backward pass there, None on a rank without the loss.
@@ -273,6 +288,7 @@ class Result(_Model):
     ops: int | None = None
     memory: Memory | None = None
     time: Time | None = None
+    ranks: list[RankResult] | None = Field(default=None, exclude_if=lambda value: value is None)
     warnings: list[str] = Field(default_factory=list)
 
 

@@ -6,11 +6,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 
 from mtp_bench import ranges
 from mtp_bench.inputs import Given, Inputs, make_inputs
 from mtp_bench.megatron import LossHead, depth_ranges, make_packed_seq_params
 from mtp_bench.numerics import Reference, check_loss, reference_of
+from mtp_bench.scopes.shares import share_of
 
 if TYPE_CHECKING:
     from mtp_bench.devices import Device
@@ -19,12 +21,15 @@ if TYPE_CHECKING:
 
 
 class LossBench:
-    """The inputs and the output layer of a workload, shared by the steps of all variants."""
+    """The inputs and the output layer of a workload, shared by the steps of all variants.
+
+    Under context parallelism ``inputs`` are this rank's, ``right`` is of all ranks.
+    """
 
     def __init__(self, workload: Workload, device: Device) -> None:
         self.workload = workload
         self.device = device
-        self.inputs: Inputs = make_inputs(workload, device.torch_device)
+        self.inputs: Inputs = share_of(make_inputs(workload, device.torch_device), workload)
         self.head = LossHead(workload, self.inputs.head_weight)
         layout = self.inputs.layout
         self.packed_seq_params = (
@@ -98,11 +103,19 @@ class LossStep:
         }
 
     def _main_loss(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """Megatron's main loss: a mean over the trained tokens, or their sum with ``calculate_per_token_loss``."""
+        """Megatron's main loss: a mean over the trained tokens, or their sum with ``calculate_per_token_loss``.
+
+        The mean is over the tokens of all context-parallel ranks, times their number, since gradients are averaged.
+        """
         head, inputs = self.bench.head, self.bench.inputs
         logits, _ = head.output_layer(hidden_states)
         losses = head.compute_language_model_loss(inputs.labels, logits)
         total = torch.sum(losses * inputs.loss_mask)
         if self.bench.workload.calculate_per_token_loss:
             return total
-        return total / torch.clamp(inputs.loss_mask.sum(), min=1)
+        num_tokens = inputs.loss_mask.sum()
+        cp_size = self.bench.workload.cp_size
+        if cp_size > 1:
+            dist.all_reduce(num_tokens, group=head.cp_group)
+            total = total * cp_size
+        return total / torch.clamp(num_tokens, min=1)

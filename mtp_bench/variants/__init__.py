@@ -50,6 +50,7 @@ _TITLES = {
     "sync_free": "as patched, the logged loss by clamp alone",
     "host_lens": "as sync_free, packed rolls with bounds from a host list",
     "boundary_roll": "as sync_free, packed rolls in a constant number of operations",
+    "exact": "right under every known case, across ranks too",
     "megatron": "the installed megatron-core's own code",
     "verl": "the installed verl's own code",
 }
@@ -159,7 +160,7 @@ def _builtin(name: str) -> Variant:
     if name == "megatron":
         loss, path = module.load_loss()
         return Variant(name, loss, title, version=versions.version(), path=path, needs_packed_roll=True)
-    roll = {"host_lens": "host_lens_roll", "boundary_roll": "packed_roll"}.get(name)
+    roll = {"host_lens": "host_lens_roll", "boundary_roll": "packed_roll", "exact": "exact_roll"}.get(name)
     return Variant(
         name, getattr(module, name), title, roll=getattr(module, roll) if roll else None, needs_packed_roll=True
     )
@@ -232,5 +233,6 @@ def _accepted(name: str, fn: Callable[..., Any]) -> frozenset[str]:
             raise InputError(
                 f"--variant {name}: its argument {parameter.name!r} is none of process_mtp_loss's keyword arguments: "
                 + ", ".join(ARGUMENTS)
+                + "; wrap it in a function that takes those it needs and returns hidden_states, as in docs/check.md"
             )
     return frozenset(parameter.name for parameter in parameters) & frozenset(ARGUMENTS)

@@ -99,7 +99,7 @@ def test_version(invoke):
 
 def test_every_command_and_option_has_help():
     commands = typer.main.get_command(cli.app).commands
-    assert set(commands) == {"run", "compare", "report", "profile", "import", "attach", "list", "doctor"}
+    assert set(commands) == {"run", "compare", "check", "report", "profile", "import", "attach", "list", "doctor"}
     for command in commands.values():
         assert command.help
         assert [param.name for param in command.params if not param.help] == []
@@ -317,7 +317,7 @@ def test_list(invoke):
     assert "cuda[:N]" in devices
     assert re.search(r"^sim:h100 +.*\(modelled\)$", devices, re.M)
     variants = [line.split()[0] for line in invoke("list", "variants").stdout.splitlines()]
-    assert variants[:6] == ["original", "patched", "sync_free", "host_lens", "boundary_roll", "megatron"]
+    assert variants[:6] == ["original", "patched", "sync_free", "host_lens", "boundary_roll", "exact"]
     assert invoke("list", "nothing").exit_code == 2
 
 
@@ -342,7 +342,7 @@ def test_list_names_an_entry_point_that_does_not_load(invoke, monkeypatch):
     monkeypatch.setattr(variants, "entry_points", lambda group, name="broken": [point] if name == "broken" else [])
     listed = listed_variants(invoke)
     assert listed["broken"].startswith("cannot run here: cannot import no_such_module: ModuleNotFoundError")
-    assert list(listed)[:6] == list(variants.builtin_names())
+    assert list(listed)[:7] == list(variants.builtin_names())
 
 
 BAD_INPUT = [
@@ -352,7 +352,10 @@ BAD_INPUT = [
     (["--profile", "wrong.toml"], "wrong.toml: hidden_size = 'wide': expected a whole number from 1 to 1048576"),
     (["--set", "hiden_size=64"], "--set: unknown key 'hiden_size'; did you mean 'hidden_size'?"),
     (["--set", "packed=maybe"], "--set: packed = 'maybe': expected true or false"),
-    (["--set", "cp_size=2"], "--set: cp_size = 2: context parallelism is not supported yet; use 1"),
+    (
+        ["--scope", "step", "--set", "cp_size=2"],
+        "cp_size = 2: context parallelism runs with --scope loss, not with step",
+    ),
     (["--scope", "lss"], "--scope 'lss': use loss or step"),
     (["--values", "big"], "--values 'big': use "),
     (["--lead", "-1"], "--lead -1: expected milliseconds from 0 to 1000"),

@@ -40,7 +40,9 @@ def usages():
 
 def options(command):
     """Every option of a command but ``--help``."""
-    return {name: option for option in COMMANDS[command].params for name in option.opts if name.startswith("--")}
+    parameters = COMMANDS[command].params
+    names = [(name, option) for option in parameters for name in [*option.opts, *option.secondary_opts]]
+    return {name: option for name, option in names if name.startswith("--")}
 
 
 PYTHON = [

@@ -32,12 +32,14 @@ def observe(device, variant, small):
 
 
 def expected(name, packed, depths, empty):
-    rolls = 8 * B * depths if packed and name not in ("host_lens", "boundary_roll") else 0
+    rolls = 8 * B * depths if packed and name not in ("host_lens", "boundary_roll", "exact") else 0
     guards = (2 if empty else 1) * depths if name == "patched" else 0
     return rolls, guards
 
 
-@pytest.mark.parametrize("name", ["original", "patched", "sync_free", "host_lens", "boundary_roll", "megatron"])
+@pytest.mark.parametrize(
+    "name", ["original", "patched", "sync_free", "host_lens", "boundary_roll", "exact", "megatron"]
+)
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize(("depths", "empty"), [(1, False), (2, False), (2, True)])
 def test_waits_of_a_variant(on_cuda, name, packed, depths, empty):
@@ -89,6 +91,7 @@ def test_the_released_verl_waits_at_the_same_places(on_cuda, ours, version, pack
         ("sync_free", True, False),
         ("host_lens", True, True),
         ("boundary_roll", True, True),
+        ("exact", True, True),
     ],
 )
 def test_which_variants_a_graph_can_hold(on_cuda, name, packed, possible):

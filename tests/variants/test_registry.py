@@ -55,7 +55,7 @@ def user(tmp_path, monkeypatch):
 
 
 def test_the_built_in_names():
-    names = ("original", "patched", "sync_free", "host_lens", "boundary_roll", "megatron")
+    names = ("original", "patched", "sync_free", "host_lens", "boundary_roll", "exact", "megatron")
     assert variants.builtin_names() == names
     assert [variants.load(name).name for name in names] == list(names)
 

@@ -36,7 +36,7 @@ HALF = {
     for (layout, depths, mask, per_token), keys in CASES.items()
     if per_token == ((depths + MASKS.index(mask)) % 2 == 0)
 }
-OURS = ("original", "patched", "sync_free", "host_lens", "boundary_roll")
+OURS = ("original", "patched", "sync_free", "host_lens", "boundary_roll", "exact")
 
 ROLL = ("item", "megatron/core/transformer/multi_token_prediction.py")
 SLICES = ("seq_slice = tensor[..., start_idx:end_idx]", "rolled_tensor[..., start_idx:end_idx] = rolled_seq")
@@ -54,7 +54,7 @@ def syncs(version, verl="0.9.1"):
 
 
 def expected(like, layout, depths, mask, _per_token):
-    rolls = 8 * B * depths if layout == "packed" and like not in ("host_lens", "boundary_roll") else 0
+    rolls = 8 * B * depths if layout == "packed" and like not in ("host_lens", "boundary_roll", "exact") else 0
     guards = depths * (2 if mask == "empty" else 1) if like == "patched" else 0
     return rolls + guards
 

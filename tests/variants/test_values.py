@@ -8,7 +8,7 @@ from mtp_bench import variants
 from mtp_bench.scopes.loss import LossBench
 from tests.variants.recording import workload
 
-RIGHT = ("patched", "sync_free", "host_lens", "boundary_roll")
+RIGHT = ("patched", "sync_free", "host_lens", "boundary_roll", "exact")
 CLOSE = {"fp32": (1e-5, 1e-4), "bf16": (2e-2, 5e-3)}
 
 

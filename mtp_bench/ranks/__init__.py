@@ -1,0 +1,1 @@
+"""Ranks as processes of their own, started by ``torch.distributed.run``: from outside, and from inside."""
