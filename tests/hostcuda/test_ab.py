@@ -85,7 +85,8 @@ def test_nothing_is_created_and_nothing_waited_for_once_a_recorder_is_there(devi
             recorder.end_step()
     recorder.finish(1.0)
     calls = hostcuda.calls()
-    assert recorder.windows == 50
+    assert recorder.windows >= 1
+    assert recorder.windows + recorder.windows_lost == 50
     assert calls["cudaEventRecordWithFlags"] > 0
     assert {name for name in calls if name.startswith(("cudaEvent", "cudaStream", "cudaMalloc", "cudaMemcpy"))} <= {
         "cudaEventRecordWithFlags",
