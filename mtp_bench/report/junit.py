@@ -2,9 +2,6 @@
 
 A row is a test case. One that a gate fails is a failure, one that a gate cannot tell of is an error, and one whose
 times cannot be compared, where no gate asked, is skipped. What concerns all rows is the output of the first suite.
-
-Valid by the two schemas that are in use, that of Ant (github.com/windyroad/JUnit-Schema) and that of Jenkins (its xunit
-plugin's junit-10.xsd): hence the attributes and empty elements that say nothing, and the output of suites, not cases.
 """
 
 from __future__ import annotations
@@ -19,7 +16,7 @@ from mtp_bench.report import comparison_words as words
 from mtp_bench.report.columns import figures
 from mtp_bench.report.comparison_view import ComparisonView
 from mtp_bench.report.groups import GroupView, row_notes
-from mtp_bench.report.inert import inert
+from mtp_bench.report.junit_xml import add_outcome, add_suite, document_text, new_case, new_document
 from mtp_bench.report.words import FROM_PYTHON
 
 _TYPES = {"failure": "gate failed", "error": "gate cannot tell", "skipped": "incomparable"}
@@ -27,7 +24,7 @@ _TYPES = {"failure": "gate failed", "error": "gate cannot tell", "skipped": "inc
 
 def comparison_report(comparison: Comparison) -> str:
     """The XML of a comparison."""
-    root = ElementTree.Element("testsuites")
+    root = new_document()
     suites: dict[str, list[Row]] = {}
     for row in comparison.deciding:
         suites.setdefault(_suite_name(row), []).append(row)
@@ -40,14 +37,13 @@ def comparison_report(comparison: Comparison) -> str:
         told += [
             note for group in view.groups if group.scope == "job" and _suite_name(group) == name for note in group.notes
         ]
-        _suite(root, name, cases, [*about_all, *told], measured_at)
+        add_suite(root, name, cases, [*about_all, *told], measured_at)
         about_all = []
     if not suites:
-        case = _element("testcase", name="comparison", classname="mtp-bench", time="0")
+        case = new_case("comparison", "mtp-bench")
         _outcome(case, "error" if comparison.judgement.gates else "skipped", ["nothing to compare"])
-        _suite(root, "comparison", [case], about_all, measured_at)
-    ElementTree.indent(root, " ")
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ElementTree.tostring(root, encoding="unicode")}\n'
+        add_suite(root, "comparison", [case], about_all, measured_at)
+    return document_text(root)
 
 
 def _about_all(view: ComparisonView) -> Iterator[str]:
@@ -66,41 +62,12 @@ def _about_all(view: ComparisonView) -> Iterator[str]:
     yield words.how_compared(view)
 
 
-def _measured_at(comparison: Comparison) -> str:
-    """When the last side's last run was made, in UTC, as schemas want it; the epoch where a run does not say."""
+def _measured_at(comparison: Comparison) -> datetime.datetime:
+    """When the last side's last run was made, in UTC; the epoch where a run does not say."""
     try:
-        last = datetime.datetime.fromisoformat(comparison.sides[-1].runs[-1][1].created_at).astimezone(datetime.UTC)
+        return datetime.datetime.fromisoformat(comparison.sides[-1].runs[-1][1].created_at).astimezone(datetime.UTC)
     except (ValueError, OverflowError):
-        last = datetime.datetime.fromtimestamp(0, datetime.UTC)
-    return last.strftime("%Y-%m-%dT%H:%M:%S").rjust(19, "0")  # years before 1000 lose their zeros
-
-
-def _suite(
-    root: ElementTree.Element,
-    name: str,
-    cases: Sequence[ElementTree.Element],
-    told: Sequence[str],
-    measured_at: str,
-) -> None:
-    counts = {tag: sum(case.find(tag) is not None for case in cases) for tag in ("failure", "error", "skipped")}
-    suite = _element(
-        "testsuite",
-        id=str(len(root)),
-        name=name,
-        package="mtp-bench",
-        hostname="localhost",
-        timestamp=measured_at,
-        tests=str(len(cases)),
-        failures=str(counts["failure"]),
-        errors=str(counts["error"]),
-        skipped=str(counts["skipped"]),
-        time="0",
-    )
-    suite.append(_element("properties"))
-    suite.extend(cases)
-    ElementTree.SubElement(suite, "system-out").text = "\n".join(map(inert, told))
-    suite.append(_element("system-err"))
-    root.append(suite)
+        return datetime.datetime.fromtimestamp(0, datetime.UTC)
 
 
 def _suite_name(found: Row | GroupView) -> str:
@@ -108,7 +75,7 @@ def _suite_name(found: Row | GroupView) -> str:
 
 
 def _case(comparison: Comparison, row: Row) -> ElementTree.Element:
-    case = _element("testcase", name=_name(row), classname=f"mtp-bench.{row.workload}.{row.scope}", time="0")
+    case = new_case(_name(row), f"mtp-bench.{row.workload}.{row.scope}")
     judged = apply(comparison.judgement.gates, [row])
     if judged.failures:
         _outcome(case, "failure", [*judged.failures, *_details(row)])
@@ -132,9 +99,4 @@ def _details(row: Row) -> list[str]:
 
 
 def _outcome(case: ElementTree.Element, tag: str, lines: Sequence[str]) -> None:
-    outcome = ElementTree.SubElement(case, tag, message=inert(lines[0]), type=_TYPES[tag])
-    outcome.text = "\n".join(map(inert, lines))
-
-
-def _element(tag: str, **attributes: str) -> ElementTree.Element:
-    return ElementTree.Element(tag, {name: inert(value) for name, value in attributes.items()})
+    add_outcome(case, tag, _TYPES[tag], lines)
