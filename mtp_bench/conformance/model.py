@@ -29,6 +29,10 @@ _REPOSITORIES = {
     "ms-swift": "modelscope/ms-swift",
     "miles": "radixark/miles",
     "AReaL": "areal-project/AReaL",
+    "slime": "THUDM/slime",
+    "torchtitan": "pytorch/torchtitan",
+    "VeOmni": "ByteDance-Seed/VeOmni",
+    "PaddleFleet": "PaddlePaddle/PaddleFleet",
     "ISEEKYAN/Megatron-LM": "ISEEKYAN/Megatron-LM",
 }
 

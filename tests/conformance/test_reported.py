@@ -125,6 +125,16 @@ def test_a_fault_fails_its_case(fault, device):
     assert failed == {fault} | FALL_WITH_IT.get(fault, set())
 
 
+def test_a_mask_that_is_not_shifted_with_the_labels_fails_the_case_with_gaps(device):
+    def mask_of_the_label(loss_mask, **arguments):
+        return mtp_loss(loss_mask=loss_mask.roll(1, -1), **arguments)
+
+    case = CASES["mask-with-gaps"]
+    loss = functools.wraps(mtp_loss)(mask_of_the_label)
+    outcome = judge(case, observe(Variant("own", loss), case.inputs, device))
+    assert (outcome.status, outcome.observed["targets"]) == ("failed", [[[0, 3, 0, 5, 6, 0]]])
+
+
 @pytest.mark.parametrize(
     ("weights", "definition"),
     [([0, 0.5, 0.5, 0], "target"), ([0, 0, 1, 0], "chain"), ([0, 0, 0.5, 0], "chain over targets")],

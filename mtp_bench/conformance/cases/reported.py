@@ -2,20 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from mtp_bench.conformance.applies import supported_without_packed_roll
 from mtp_bench.conformance.model import Affected, Case, Definition, Inputs, Reference
-
-
-@dataclass(frozen=True)
-class _At(Reference):
-    """A reference into the repository that ``project`` is the full name of."""
-
-    @property
-    def url(self) -> str:
-        return f"https://github.com/{self.project}/issues/{self.number}"
-
 
 CASES = (
     Case(
@@ -36,7 +24,7 @@ CASES = (
         fault="Deeper depths weigh less than they should, the more the shorter the sequences: all are divided by the "
         "number of tokens of the main loss, and each boundary takes one more target from each depth.",
         property="gradient",
-        references=(_At("pytorch/torchtitan", 4682),),
+        references=(Reference("torchtitan", 4682),),
         inputs=Inputs(
             labels=[[1, 2, 3, 4, 5]], loss_mask=[[1, 1, 1, 1, 1]], cu_seqlens=[0, 2, 5], depths=2, per_token=False
         ),
@@ -50,7 +38,7 @@ CASES = (
         fault="A sample that is too short for the depth spoils the microbatch: its own mean is 0/0, and NaN reaches "
         "the other samples' gradients.",
         property="values",
-        references=(_At("ByteDance-Seed/VeOmni", 1088),),
+        references=(Reference("VeOmni", 1088),),
         inputs=Inputs(labels=[[1, 2, 3], [4, 5, 6]], loss_mask=[[1, 1, 1], [1, 0, 0]], per_token=False),
         expected={"coefficients": [[[0.5, 0.5, 0.0], [0.0, 0.0, 0.0]]], "logged": [1.0]},
         arithmetic="Shifted by one, the masks are [1, 1, 0] and [0, 0, 0]: 2 targets in all, 1/2 each. The losses are "
@@ -60,7 +48,8 @@ CASES = (
         id="mask-with-gaps",
         title="a response with tool output inside",
         fault="Tokens that the policy did not write are trained on, or tokens that it did write are not: the mask is "
-        "taken for a prompt followed by a response, and its zeros inside are lost or moved.",
+        "taken for a prompt followed by a response, so that its zeros inside are lost, or it is not shifted with the "
+        "labels.",
         property="values",
         references=(Reference("verl", 6432),),
         inputs=Inputs(labels=[[1, 2, 3, 4, 5, 6]], loss_mask=[[0, 1, 0, 1, 1, 1]], per_token=False),
@@ -89,7 +78,7 @@ CASES = (
         fault="The last position of each sequence is trained on label 0, which the roll left there, or on the next "
         "sequence's first label: without a mask nobody says that it has no target.",
         property="gradient",
-        references=(_At("PaddlePaddle/PaddleFleet", 1808), Reference("Megatron-LM", 1647)),
+        references=(Reference("PaddleFleet", 1808), Reference("Megatron-LM", 1647)),
         affected=(Affected("megatron-core", until="0.15.3"),),
         inputs=Inputs(labels=[[1, 2, 3, 4, 5, 6]], loss_mask=None, cu_seqlens=[0, 3, 6], per_token=False),
         expected={"coefficients": [[[0.25, 0.25, 0.0, 0.25, 0.25, 0.0]]]},
@@ -125,7 +114,7 @@ CASES = (
         fault="Only the first or the last depth shows in the log, or their sum: with more than one depth there is one "
         "value each to log.",
         property="log",
-        references=(_At("THUDM/slime", 2131), _At("THUDM/slime", 2132)),
+        references=(Reference("slime", 2131), Reference("slime", 2132)),
         inputs=Inputs(labels=[[1, 2, 3, 4]], loss_mask=[[1, 1, 1, 1]], losses=[[1, 2, 6, 8]], depths=2),
         expected={"logged": [3.0, 1.5]},
         arithmetic="Depth 1 has the targets of positions 0 to 2: (1 + 2 + 6) / 3 = 3. Depth 2 those of 0 and 1: "
@@ -137,7 +126,7 @@ CASES = (
         fault="Training a model with tied weights raises at the first step: the weight is asked whether it is true, "
         "in place of whether it is there, and a tensor with more than one element is neither.",
         property="values",
-        references=(_At("THUDM/slime", 709),),
+        references=(Reference("slime", 709),),
         inputs=Inputs(
             labels=[[1, 2, 3, 1]], loss_mask=[[1, 1, 1, 1]], loss="cross_entropy", head="tied", per_token=False
         ),
@@ -149,7 +138,7 @@ CASES = (
         title="a target that counts, reached through one that does not",
         fault="Targets are trained on with a weight that no definition gives them.",
         property="gradient",
-        references=(_At("THUDM/slime", 751),),
+        references=(Reference("slime", 751),),
         inputs=Inputs(labels=[[1, 2, 3, 4]], loss_mask=[[1, 0, 1, 1]], per_token=False),
         definitions=(
             Definition(

@@ -39,15 +39,6 @@ CASES = (
         arithmetic="The first depth predicts one token beyond the label, the second two.",
     ),
     Case(
-        id="masked-hole",
-        title="a masked token between trained ones",
-        fault="A masked token is trained on, or a token that is not masked is not: labels and mask are shifted apart.",
-        property="values",
-        inputs=Inputs(labels=[[1, 2, 3, 4]], loss_mask=[[1, 0, 1, 1]]),
-        expected={"targets": [[[0, 3, 4, 0]]]},
-        arithmetic="2 is masked, so what would predict it is not trained; 3 and 4 are predicted.",
-    ),
-    Case(
         id="ignore-index",
         title="the label -100 without a loss mask",
         fault="With loss_mask=None a label of -100, which no cross entropy of PyTorch trains on, is trained on as if "
