@@ -27,13 +27,14 @@ from mtp_bench.ab.place import in_graph_or_compiled
 from mtp_bench.ab.recorder import Recorder
 from mtp_bench.ab.writer import Writer
 from mtp_bench.errors import InputError
+from mtp_bench.megatron.placement import Placement, Watch
 from mtp_bench.variants.common import surroundings
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from mtp_bench.ab.schedule import Schedule
-    from mtp_bench.megatron.placement import MTPLoss, Placement
+    from mtp_bench.megatron.placement import MTPLoss
     from mtp_bench.variants import Variant
 
 _REPORTS_BEFORE, _AGREES_BEFORE = 2, 3  # iterations
@@ -198,9 +199,31 @@ class Experiment:
             number = self._schedule.variant(self._window)
             recorder.begin_window(self._window, number, self._schedule.round(self._window))
             if self._placement is not None:
-                variant = self._subject.variants[number]
-                self._placement.loss = self._timed(variant, recorder, self._placement.own)
-                self._placement.set_roll(variant.roll)
+                self._put_in_place(self._placement, self._subject.variants[number], recorder)
+
+    def _put_in_place(self, placement: Placement, variant: Variant, recorder: Recorder) -> None:
+        own = variant.name == "megatron"  # it runs where it is: cut out of what surrounds it, it would be slower
+        placement.loss = None if own else self._timed(variant, recorder, placement.own)
+        placement.watch = self._watch(recorder) if own else None
+        placement.set_roll(variant.roll)
+
+    def _watch(self, recorder: Recorder) -> Watch:
+        """For a window of the job's own loss."""
+        entered = False
+
+        def enter() -> None:
+            nonlocal entered
+            entered = not torch.cuda.is_current_stream_capturing()
+            if entered:
+                recorder.enter_loss()
+            else:  # events must be left alone until the capture is over
+                self._ending = in_graph_or_compiled() or ""
+
+        def leave() -> None:
+            if entered:
+                recorder.leave_loss()
+
+        return Watch(enter, leave)
 
     def _timed(self, variant: Variant, recorder: Recorder, own: MTPLoss) -> MTPLoss:
         """The loss of a window."""

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from mtp_bench.errors import InputError
+from mtp_bench.profiles import profile_names
 
 if TYPE_CHECKING:
+    from mtp_bench.devices.sim.profile import DeviceProfile
     from mtp_bench.syncs import Sync
 
 _FULL_ITERATION = "full_iteration"
@@ -47,7 +49,7 @@ def device_of(model: torch.nn.Module) -> JobDevice:
         from mtp_bench.devices.sim.state import STATE
 
         if STATE.profile is not None:
-            return SimDevice(STATE.profile, f"sim:{STATE.profile.name}")
+            return SimDevice(STATE.profile, _sim_spec(STATE.profile))
     raise InputError(
         f"the model is on {device}, where no host is ahead of a device: move it to cuda, or build it inside a session "
         'of the simulated device (mtp_bench.devices.resolve("sim").session())'
@@ -80,6 +82,14 @@ def in_graph_or_compiled() -> str | None:
     if torch.cuda.is_current_stream_capturing():
         return "the MTP loss is inside a CUDA graph that is being captured: turn that graph off for the experiment"
     return None
+
+
+def _sim_spec(profile: DeviceProfile) -> str:
+    """The simulated device as ``--device`` takes it; a profile that is not ours goes by its device's name."""
+    from mtp_bench.devices.sim.profile import load_profile
+
+    names = profile_names("devices")
+    return f"sim:{next((name for name in names if load_profile(name) == profile), profile.name)}"
 
 
 def _is_compiled(module: Any) -> bool:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -26,6 +26,14 @@ if TYPE_CHECKING:
 MTPLoss = Callable[..., "Tensor"]
 """Takes the keyword arguments of ``process_mtp_loss``; returns the main model's hidden states [S, B, H]."""
 
+
+class Watch(NamedTuple):
+    """Called where the own loss begins and where it has ended."""
+
+    enter: Callable[[], None]
+    leave: Callable[[], None]
+
+
 _VERL_LOSS = "_process_mtp_loss"  # verl's name for megatron-core's function in its own module
 
 
@@ -33,11 +41,13 @@ class Placement:
     """The place of one model's MTP loss, where what replaces it can change at any time. InputError where none can.
 
     ``loss`` runs there while it is set, in calls that train: with labels, with gradients and in training mode. All
-    other calls, and all calls of other models, run what was there: ``own`` is that, with the same arguments.
+    other calls, and all calls of other models, run what was there: ``own`` is that, with the same arguments. While
+    ``watch`` is set and ``loss`` is not, it is told where the own loss begins and ends in calls that train.
     """
 
     def __init__(self, model: Any) -> None:
         self.loss: MTPLoss | None = None
+        self.watch: Watch | None = None
         self._model = model
         self._patches = Patches()
         self._rolls: Patches | None = None
@@ -70,7 +80,7 @@ class Placement:
 
     def remove(self) -> None:
         """Leave the model and Megatron as they were."""
-        self.loss = None
+        self.loss = self.watch = None
         self.set_roll(None)
         self._patches.withdraw()
 
@@ -87,42 +97,80 @@ class Placement:
 
     def _dispatch(self, *args: Any, **arguments: Any) -> Tensor:
         """Stand in for ``process_mtp_loss``."""
-        loss = self.loss
+        loss, watch = self.loss, self.watch
         if (
-            loss is None
+            (loss is None and watch is None)
             or arguments.get("output_layer") is not self._model.output_layer
             or arguments.get("labels") is None
             or not arguments.get("is_training")
             or not torch.is_grad_enabled()
         ):
             return self.own(*args, **arguments)
-        return self._run(loss, **arguments)
+        if loss is not None:
+            return self._run(loss, **arguments)
+        assert watch is not None
+        watch.enter()
+        result = self.own(*args, **arguments)
+        watch.leave()
+        return result
 
     def _postprocess_with_loss(self, *args: Any, **arguments: Any) -> Tensor:
         """Stand in for ``_postprocess`` of the model, 0.14 to 0.16."""
-        model, loss = self._model, self.loss
+        model, loss, watch = self._model, self.loss, self.watch
         if args:
             bound = inspect.signature(self._postprocess).bind(model, *args, **arguments).arguments
             arguments = {name: value for name, value in bound.items() if value is not model}
-        result: Tensor
-        if loss is None or arguments.get("labels") is None or not model.training or not torch.is_grad_enabled():
-            result = self._postprocess(model, **arguments)
-            return result
-        given = self._loss_arguments(arguments)
-        mtp_loss = partial(self._run, loss, **given)
-        if not arguments.get("mtp_in_postprocess"):  # the block has run already: on another stage, or in 1F1B overlap
-            arguments["hidden_states"] = mtp_loss(hidden_states=arguments["hidden_states"])
-        result = self._postprocess(_WithoutDepths(model, self._no_depths, mtp_loss, given), **arguments)
+        seen = model
+        if (
+            (loss is not None or watch is not None)
+            and arguments.get("labels") is not None
+            and model.training
+            and torch.is_grad_enabled()
+        ):
+            seen = self._watched(watch, arguments) if loss is None else self._with_loss(loss, arguments)
+        result: Tensor = self._postprocess(seen, **arguments)
         return result
 
-    def _loss_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
+    def _with_loss(self, loss: MTPLoss, arguments: dict[str, Any]) -> _View:
+        """The model without depths: its block runs, then ``loss``."""
+        model = self._model
+        modules = vars(model)["_modules"]
+        block = modules.get("mtp")
+        mtp_loss = partial(self._run, loss, **self._loss_arguments(arguments, modules["output_layer"]))
+        if not arguments.get("mtp_in_postprocess"):  # the block has run already: on another stage, or in 1F1B overlap
+            arguments["hidden_states"] = mtp_loss(hidden_states=arguments["hidden_states"])
+
+        def mtp(**of_block: Any) -> Tensor:
+            return mtp_loss(hidden_states=block(**of_block))
+
+        # What says that there are no depths: up to 0.15 ``mtp_process``, in 0.16 the config.
+        return _View(model, {"mtp": mtp, "mtp_process": False, "config": self._no_depths})
+
+    def _watched(self, watch: Watch | None, arguments: dict[str, Any]) -> _View:
+        """The model as it is, watched where its own loss begins and where the main loss does."""
+        assert watch is not None
+        model, enter = self._model, watch.enter
+        modules = vars(model)["_modules"]
+        block = modules.get("mtp")
+        if not arguments.get("mtp_in_postprocess"):
+            enter()
+
+        def mtp(**of_block: Any) -> Tensor:
+            hidden_states: Tensor = block(**of_block)
+            enter()
+            return hidden_states
+
+        output_layer = _CountedLayer(modules["output_layer"], model.config.mtp_num_layers, watch.leave)
+        return _View(model, {"mtp": mtp, "output_layer": output_layer})
+
+    def _loss_arguments(self, arguments: dict[str, Any], output_layer: Any) -> dict[str, Any]:
         """What ``_postprocess`` gives the loss that is in it, but for the hidden states."""
         model = self._model
         shared = model.share_embeddings_and_output_weights
         return {
             "labels": arguments["labels"],
             "loss_mask": arguments.get("loss_mask"),
-            "output_layer": model.output_layer,
+            "output_layer": output_layer,
             "output_weight": model.shared_embedding_or_output_weight() if shared else None,
             "runtime_gather_output": arguments.get("runtime_gather_output"),
             "is_training": model.training,
@@ -171,26 +219,34 @@ def mtp_loss_in_place(model: Any, mtp_loss: MTPLoss, roll: Callable[..., Any] | 
         placement.remove()
 
 
-class _WithoutDepths:
-    """A model as its ``_postprocess`` sees it where the MTP loss is another's: the block runs, then the loss."""
+class _View:
+    """A model as its ``_postprocess`` sees it, with ``changes``.
 
-    mtp_process = False  # what 0.14 and 0.15 ask before they run a loss of their own
-    post_process = training = True
+    What the model holds is copied, since asking a module for it takes half a microsecond each; methods are the model's.
+    """
 
-    def __init__(self, model: Any, config: _NoDepths, mtp_loss: MTPLoss, given: dict[str, Any]) -> None:
-        self._model = model
-        self._mtp_loss = mtp_loss
-        self.config = config
-        # Known by now, and asking the model takes half a microsecond each.
-        self.output_layer = given["output_layer"]
-        self.compute_language_model_loss = given["compute_language_model_loss"]
-
-    def mtp(self, **arguments: Any) -> Tensor:
-        """Run the MTP block, then the loss; return the main model's hidden states."""
-        return self._mtp_loss(hidden_states=self._model.mtp(**arguments))
+    def __init__(self, model: Any, changes: dict[str, Any]) -> None:
+        held = vars(model)
+        self.__dict__ = {**held, **held["_modules"], "_model": model, **changes}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
+
+
+class _CountedLayer:
+    """An output layer that calls ``leave`` when it is called once more than there are depths: for the main loss."""
+
+    def __init__(self, layer: Any, depths: int, leave: Callable[[], None]) -> None:
+        self._layer, self._depths_left, self._leave = layer, depths, leave
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        if self._depths_left == 0:
+            self._leave()
+        self._depths_left -= 1
+        return self._layer(*args, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._layer, name)
 
 
 class _NoDepths:

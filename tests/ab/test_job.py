@@ -11,6 +11,8 @@ from megatron.core.transformer.module import Float16Module
 import mtp_bench
 from mtp_bench.ab import Refused
 from mtp_bench.ab.schedule import Schedule
+from mtp_bench.variants import megatron as megatrons_own
+from mtp_bench.variants.borrowed import run_postprocess
 from tests.ab import planted, training
 from tests.ab.training import Job
 
@@ -70,6 +72,7 @@ def test_what_is_written(device, started, tmp_path):
     assert run.environment.device.model_dump(include={"kind", "modelled"}) == {"kind": "sim", "modelled": True}
     for result in run.results:
         assert (result.scope, result.harness, result.status, result.error) == ("job", "job", "ok", None)
+        assert result.device == "sim:h100"
         assert (result.gradients.status, result.gradients.head_gradient) == ("equal", "trained")
         assert result.gradients.compared_with == "GPTModel._postprocess of megatron-core 0.16.1"
         assert result.syncs.count == 8 * 3  # a call: three sequences, a depth
@@ -91,6 +94,29 @@ def test_each_window_runs_the_variant_that_is_drawn_for_it(device, started):
     schedule = Schedule.of(variants=2, steps=12, window=3, seed=1234)
     counts = [1, 0] + [2 if schedule.variant(window) == 0 else 0 for window in range(4) for _ in range(3)]
     assert ran == [sum(counts[: at + 1]) for at in range(ITERATIONS)]
+
+
+def test_megatron_in_a_window_is_the_jobs_own_code_where_it_is(device, started, monkeypatch):
+    """Cut out of what surrounds it, it would be slower than it is."""
+    plain = Job(device)
+    plain.iterations(ITERATIONS)
+    alone = plain.outcome()
+    mtp_bench.megatron.clear_logged_losses()
+    job = Job(device)
+    cut_out = []
+
+    def noted(*args):
+        cut_out.append(args)
+        return run_postprocess(*args)
+
+    monkeypatch.setattr(megatrons_own, "run_postprocess", noted)
+    with started(job, ["megatron", "sync_free"]) as experiment:
+        job.iterations(ITERATIONS)
+    assert job.outcome() == alone
+    assert len(cut_out) == 1  # in the check
+    megatrons, sync_free = mtp_bench.load_run(experiment.folder).results
+    assert megatrons.gradients.status == "equal"
+    assert [loss_ns > 1e5 for loss_ns in megatrons.time.loss_ns + sync_free.time.loss_ns] == [True] * 4
 
 
 def test_calls_that_do_not_train_run_the_own_loss_and_are_not_recorded(device, started):

@@ -180,8 +180,9 @@ def test_a_call_inside_a_compiled_region_is_left_alone(job, tmp_path, monkeypatc
         job.iterations(3)
 
 
-def test_a_capture_that_begins_later_ends_the_experiment_once_it_is_over(job, tmp_path, monkeypatch):
-    experiment = mtp_bench.ab(job.ddp, ["original"], 8, 2, out=tmp_path)
+@pytest.mark.parametrize("variant", ["original", "megatron"])
+def test_a_capture_that_begins_later_ends_the_experiment_once_it_is_over(job, tmp_path, monkeypatch, variant):
+    experiment = mtp_bench.ab(job.ddp, [variant], 8, 2, out=tmp_path)
     job.iterations(4)
     with monkeypatch.context() as patches:
         patches.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)

@@ -16,7 +16,7 @@ from mtp_bench import megatron, variants
 from mtp_bench.megatron import HostPlace, transformer_config
 from mtp_bench.megatron.attention import PackedAttention
 from mtp_bench.megatron.gpt import Batch, draw_parameter
-from mtp_bench.megatron.placement import Placement, mtp_loss_in_place
+from mtp_bench.megatron.placement import Placement, Watch, mtp_loss_in_place
 from mtp_bench.megatron.state import quiet
 from tests.variants.recording import bits, workload
 
@@ -54,6 +54,8 @@ def _case(shared=False, position="learned_absolute", **keys):
     found["calls after"] = len(calls)
     placement.loss = placement.own
     found["own in place"] = _train(model, batch)
+    placement.loss = None
+    found["watched"], found["order"] = _watched(placement, model, batch)
     placement.remove()
     found["evaluated before"] = _evaluate(model, batch)
     found["restored"] = _attributes(model) == before
@@ -93,6 +95,18 @@ def _train(model, batch):
         if parameter.grad is not None
     }
     return [zlib.crc32(bits(losses.detach())), logged, gradients]
+
+
+def _watched(placement, model, batch):
+    """Train, and evaluate, with what happens in order: the own loss begins and ends, the output layer runs."""
+    order = []
+    placement.watch = Watch(lambda: order.append("enter"), lambda: order.append("leave"))
+    hook = model.output_layer.register_forward_pre_hook(lambda *_: order.append("layer"))
+    trained, order_of_training = _train(model, batch), list(order)
+    order.clear()
+    _evaluate(model, batch)
+    hook.remove()
+    return trained, [order_of_training, sorted(set(order))]
 
 
 def _evaluate(model, batch):

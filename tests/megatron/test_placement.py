@@ -42,6 +42,14 @@ def test_megatrons_own_loss_in_its_own_place_changes_no_bit(version, case):
 
 
 @pytest.mark.parametrize(("version", "case"), CASES)
+def test_the_own_loss_is_watched_where_it_is(version, case):
+    """From behind the MTP block to before the main loss: two depths' logits are between."""
+    run = found(version)[case]
+    assert run["watched"] == run["own"]
+    assert run["order"] == [["enter", "layer", "layer", "leave", "layer"], ["layer"]]
+
+
+@pytest.mark.parametrize(("version", "case"), CASES)
 def test_calls_that_do_not_train_and_other_models_run_what_was_there(version, case):
     run = found(version)[case]
     assert run["calls after"] == 1
