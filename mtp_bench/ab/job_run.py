@@ -115,7 +115,7 @@ def make_run(subject: Subject, progress: Progress, recorder: Recorder | None) ->
     """All that is known by now."""
     return Run(
         created_at=progress.created_at,
-        command=shlex.join([os.path.basename(sys.executable), *sys.argv]),
+        command=command(),
         seed=subject.seed,
         environment=subject.environment,
         job=Job(
@@ -134,6 +134,19 @@ def make_run(subject: Subject, progress: Progress, recorder: Recorder | None) ->
         workloads={subject.name: subject.workload},
         results=[_result(subject, progress, number, recorder) for number in range(len(subject.variants))],
     )
+
+
+def command() -> str:
+    """How this process was started. Of torchrun it knows the number of processes, but not how several nodes met."""
+    launcher = [os.path.basename(sys.executable)]
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        nodes, processes = os.environ.get("GROUP_WORLD_SIZE", "1"), os.environ.get("LOCAL_WORLD_SIZE", "1")
+        launcher = [
+            "torchrun",
+            "--standalone" if nodes == "1" else f"--nnodes={nodes}",
+            f"--nproc-per-node={processes}",
+        ]
+    return shlex.join([*launcher, *sys.argv])
 
 
 def _result(subject: Subject, progress: Progress, number: int, recorder: Recorder | None) -> Result:
