@@ -18,7 +18,7 @@ RELEASES := verl-0.8.0 verl-0.9.1 \
 	triton-3.8.0 # imported by megatron-core from 0.18 on, and not part of torch's CPU build
 TORCH_CUDA := 2.14.1
 
-.PHONY: setup setup-cuda deps run test test-cuda lint types gpu-check examples bench clean
+.PHONY: setup setup-cuda deps run test test-matrix test-cuda conformance lint types gpu-check examples bench clean
 
 run: setup
 	$(BIN)/mtp-bench run $(ARGS)
@@ -28,7 +28,15 @@ setup-cuda: $(VENV_CUDA)/.ready
 deps: $(addprefix .deps/,$(RELEASES))
 
 test: lint types deps
-	$(BIN)/python -m pytest tests -m "not gpu and not hostcuda" -n $(JOBS) --maxprocesses 8 --dist loadfile
+	$(BIN)/python -m pytest tests -m "not matrix and not gpu and not hostcuda" -n $(JOBS) --maxprocesses 8 --dist loadfile
+
+# docs/conformance.md is what comes out when every release is run again.
+test-matrix: setup deps
+	$(BIN)/python -m pytest tests/conformance/test_matrix_again.py -m matrix
+
+# docs/conformance.md, made again.
+conformance: deps
+	$(BIN)/python -m tools.conformance_matrix
 
 # The CUDA build of PyTorch over a CUDA runtime that does nothing: tools/hostcuda/README.md.
 test-cuda: setup-cuda

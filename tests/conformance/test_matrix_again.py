@@ -26,7 +26,7 @@ def test_the_results_come_out_again(column):
     assert found == {name: {id_: RESULTS[name][id_] for id_ in ALONE} for name in found}
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("column", ENVIRONMENTS)
 def test_the_results_come_out_again_with_every_release(column):
