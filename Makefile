@@ -18,7 +18,7 @@ RELEASES := verl-0.8.0 verl-0.9.1 \
 	triton-3.8.0 # imported by megatron-core from 0.18 on, and not part of torch's CPU build
 TORCH_CUDA := 2.14.1
 
-.PHONY: setup setup-cuda deps run test test-matrix test-cuda conformance lint types gpu-check examples bench clean
+.PHONY: setup setup-cuda deps run test test-matrix test-cuda conformance lint types gpu-check examples bench bench-cuda clean
 
 run: setup
 	$(BIN)/mtp-bench run $(ARGS)
@@ -63,6 +63,11 @@ bench: setup
 	$(BIN)/python benchmarks/promises.py
 	$(BIN)/python benchmarks/compare_scale.py
 	$(BIN)/python benchmarks/verdicts.py
+
+# On hostcuda: what an experiment costs the job that it measures, and whether it finds what was planted in one.
+bench-cuda: setup-cuda
+	PYTHONPATH=. $(BIN_CUDA)/python tools/hostcuda/run.py -m benchmarks.ab_overhead
+	PYTHONPATH=. $(BIN_CUDA)/python tools/hostcuda/run.py -m benchmarks.ab_planted
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
