@@ -55,6 +55,10 @@ def ab(
     schedule = Schedule.of(variants=len(loaded), steps=steps, window=window, seed=seed)
     if not isinstance(name, str) or not name:
         raise InputError(f"name={name!r}: expected a name for the job")
+    if not isinstance(out, (str, os.PathLike)) or "\0" in os.fspath(out):
+        raise InputError(f"out={out!r}: expected the path of a folder")
+    if not isinstance(allow_different_gradients, bool):
+        raise InputError(f"allow_different_gradients={allow_different_gradients!r}: expected True or False")
     if optimizer is not None and not callable(getattr(optimizer, "step", None)):
         raise InputError(f"optimizer is a {type(optimizer).__name__}; expected an object with a method step")
     if Experiment.running is not None:
@@ -86,7 +90,8 @@ def ab(
 
 
 def _load(names: Sequence[str]) -> list[known_variants.Variant]:
-    if isinstance(names, str) or not names or not all(isinstance(name, str) for name in names):
+    in_order = isinstance(names, Sequence) and not isinstance(names, str)  # that of a set is another on each rank
+    if not in_order or not names or not all(isinstance(name, str) for name in names):
         raise InputError(f"variants={names!r}: expected a list of names, such as ['patched', 'boundary_roll']")
     twice = next((name for name in names if list(names).count(name) > 1), None)
     if twice is not None:

@@ -26,12 +26,17 @@ class Launch:
 
 
 class Agreement:
-    """One rank's part in it; ``refusal`` is why the experiment cannot begin, "" where it can."""
+    """One rank's part in it; ``refusal`` is why the experiment cannot begin, "" where it can.
 
-    def __init__(self, launch: Launch) -> None:
+    ``asked`` is what this rank was asked to do, in words: ranks that were asked for something else would run different
+    variants at the same time, and wait for each other in what only one of them calls.
+    """
+
+    def __init__(self, launch: Launch, asked: str) -> None:
         global _experiments
         self.rank, self.world_size, self._store = _process_group()
         self.launch = launch  # rank 0's, once it is known
+        self._asked = asked
         self._alone = ""
         self._key = f"mtp_bench/ab/{_experiments}"
         _experiments += 1
@@ -43,6 +48,9 @@ class Agreement:
             return
         if self.rank == 0:
             self._store.set(f"{self._key}/launch", json.dumps([self.launch.job_id, self.launch.folder]))
+        first_asked = self._store.compare_set(f"{self._key}/asked", "", self._asked).decode()
+        if first_asked != self._asked:
+            refusal = f"mtp_bench.ab has {self._asked}, another rank {first_asked}: call it alike on every rank"
         if refusal:
             self._say(f"rank {self.rank}: {refusal}")
         if self._store.add(f"{self._key}/reports", 1) == self.world_size:

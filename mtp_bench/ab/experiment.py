@@ -67,7 +67,7 @@ class Experiment:
         self.folder: Path | None = None
         self._subject, self._schedule, self._placement = subject, schedule, placement
         self._out, self._allowed = out, allow_different_gradients
-        self._agreement = Agreement(Launch(uuid4().hex[:12], folders.of_launch(out)))
+        self._agreement = Agreement(Launch(uuid4().hex[:12], folders.of_launch(out)), subject.asked)
         self._progress = Progress(now(), rank=self._agreement.rank, world_size=self._agreement.world_size)
         self._boundaries = Boundaries(self._begin, self._end_of_step)
         self._begun = 0  # iterations

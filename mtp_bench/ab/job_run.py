@@ -57,6 +57,12 @@ class Subject:
     parallel: dict[str, tuple[int, int]]
     has_loss: bool
 
+    @property
+    def asked(self) -> str:
+        """What has to be the same on every rank, in words."""
+        names = [variant.name for variant in self.variants]
+        return f"variants={names}, steps={self.steps}, window={self.window}, seed={self.seed}"
+
     @cached_property
     def environment(self) -> Environment:
         """Asked of the machine once, on the writer's thread: git and NVML take their time."""

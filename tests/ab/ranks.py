@@ -60,6 +60,8 @@ def _train(job, variants, out, how):
     if how == "rank 1 does not call" and dist.get_rank() == 1:
         job.iterations(18)
         return None
+    if how == "rank 1 asks for another order" and dist.get_rank() == 1:
+        variants = variants[::-1]
     experiment = mtp_bench.ab(job.ddp, variants, 16, window=2, out=out, optimizer=job.optimizer)
     # The writer's thread looks for news of other ranks twice a second.
     job.iterations(18, lambda number: time.sleep(0.3 if how == "slowly" and number > 2 else 0.0))

@@ -51,6 +51,18 @@ def test_where_one_rank_cannot_take_part_none_does(ranks):
     assert found[0]["run"]["results"][1]["gradients"]["status"] == "equal"
 
 
+def test_ranks_that_were_called_with_different_arguments_do_not_begin(ranks):
+    """In one window each would run another variant, and wait for messages that the other never sends."""
+    found = ranks("rank 1 asks for another order", "original", "sync_free")
+    asked = [
+        f"variants={names}, steps=16, window=2, seed=1234"
+        for names in (["original", "sync_free"], ["sync_free", "original"])
+    ]
+    refusals = {one["refusal"] for one in found}
+    said = [f"rank {rank}: mtp_bench.ab has {asked[rank]}, another rank {asked[1 - rank]}" for rank in (0, 1)]
+    assert refusals in [{f"{text}: call it alike on every rank"} for text in said]  # whichever comes second says so
+
+
 def test_a_rank_that_does_not_take_part_keeps_the_others_for_a_while_and_no_more(ranks):
     called, silent = ranks("rank 1 does not call", "original", "sync_free")
     reason = (

@@ -155,6 +155,10 @@ def test_a_second_experiment(job, refusal, tmp_path):
     [
         ({"variants": "patched"}, "variants='patched': expected a list of names, such as ['patched', 'boundary_roll']"),
         ({"variants": []}, "variants=[]: expected a list of names, such as ['patched', 'boundary_roll']"),
+        ({"variants": {"exact"}}, "variants={'exact'}: expected a list of names, such as ['patched', 'boundary_roll']"),
+        ({"out": None}, "out=None: expected the path of a folder"),
+        ({"out": "a\0b"}, "out='a\\x00b': expected the path of a folder"),
+        ({"allow_different_gradients": "no"}, "allow_different_gradients='no': expected True or False"),
         ({"variants": ["original"] * 2}, "variants: 'original' is there twice; name each variant once"),
         ({"variants": ["patchd"]}, "--variant patchd: no such variant; did you mean 'patched'?"),
         ({"window": 0}, "window=0: expected a whole number of iterations, 2 or more"),
