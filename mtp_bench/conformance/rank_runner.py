@@ -14,7 +14,9 @@ from mtp_bench.conformance.shares import Place, together
 from mtp_bench.errors import RunError
 from mtp_bench.ranks.launch import launch
 
-TIME_LIMIT_S = 180.0  # of one launch; a case that hangs ends it earlier
+CASE_SECONDS = 45  # a case takes milliseconds, or as long as a rank waits for another one and some
+_START_S = 180.0  # for ranks to start, to be in step and to end
+_CASE_S = 20.0  # on average; one that hangs ends the ranks by itself
 
 Pair = tuple[str, str]
 """A variant and a case, by name and id."""
@@ -23,8 +25,8 @@ Pair = tuple[str, str]
 def run_on_ranks(names: Sequence[str], cases: Sequence[Case], device: str) -> Mapping[Pair, Outcome]:
     """Run ``cases`` on as many processes as they ask for, for every variant of ``names``.
 
-    A variant that leaves a rank behind, or ends it, fails that case, and the ranks that go on with the rest are new.
-    Raises RunError where ranks cannot be started at all.
+    A variant that ends a rank, or hangs on it, fails that case, and the rest of its cases are not run; other variants
+    go on in new ranks. Raises RunError where ranks cannot be started at all.
     """
     by_id = {case.id: case for case in cases}
     outcomes: dict[Pair, Outcome] = {}
@@ -39,7 +41,8 @@ def run_on_ranks(names: Sequence[str], cases: Sequence[Case], device: str) -> Ma
         if died:
             if begun is None:
                 raise RunError(died)
-            done.setdefault(begun, Outcome("failed", detail=died))
+            if begun not in done:
+                done.update(_death(begun, died, left, done))
         outcomes.update(done)
         before, left = len(left), [pair for pair in left if pair not in outcomes]
         if len(left) == before:
@@ -63,6 +66,14 @@ def _without_the_unfit(
     return [case for case in cases if _count(case) <= gpus]
 
 
+def _death(begun: Pair, why: str, left: Sequence[Pair], done: Mapping[Pair, Outcome]) -> dict[Pair, Outcome]:
+    """The outcomes of the case in which ranks died, and of what follows of its variant: it would be one more each."""
+    name, died_in = begun
+    rest = [pair for pair in left if pair[0] == name and pair not in done]
+    not_run = Outcome("failed", detail=f"not run: it ended the ranks in {died_in}")
+    return {**dict.fromkeys(rest, not_run), begun: Outcome("failed", detail=why)}
+
+
 def _count(case: Case) -> int:
     assert case.ranks is not None
     return case.ranks.count
@@ -71,10 +82,11 @@ def _count(case: Case) -> int:
 def _launch(left: Sequence[Pair], cases: Sequence[Case], device: str, folder: str) -> str:
     """Run as much of ``left`` as the ranks live for; return what ended them early, "" where nothing did."""
     job = {"device": device, "folder": folder, "cases": list(left)}
+    limit_s = _START_S + _CASE_S * len(left)
     try:
-        launch("mtp_bench.conformance.rank_worker:run", job, ranks=max(map(_count, cases)), time_limit_s=TIME_LIMIT_S)
+        launch("mtp_bench.conformance.rank_worker:run", job, ranks=max(map(_count, cases)), time_limit_s=limit_s)
     except RunError as error:
-        return str(error)
+        return str(error).replace("was killed by SIGALRM", f"took more than {CASE_SECONDS} s")
     return ""
 
 

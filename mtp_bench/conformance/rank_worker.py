@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import faulthandler
 import json
 import signal
 import time
@@ -22,6 +23,7 @@ from mtp_bench import variants
 from mtp_bench.conformance import all_cases
 from mtp_bench.conformance.model import Case, Observation
 from mtp_bench.conformance.probe import observe_case
+from mtp_bench.conformance.rank_runner import CASE_SECONDS
 from mtp_bench.conformance.shares import share
 from mtp_bench.devices import Device
 from mtp_bench.megatron import integrity, isolated_state
@@ -31,14 +33,14 @@ from mtp_bench.ranks.device import device_of_rank
 if TYPE_CHECKING:
     from mtp_bench.variants import Variant
 
-CASE_SECONDS = 90  # a case takes milliseconds, or _EXCHANGE_SECONDS and some
 _START_SECONDS = 120  # between the first rank and the last one: all import Megatron at the same time
 _EXCHANGE_SECONDS = 15  # a rank that waits longer for another one has been left alone
-_AGREE_SECONDS = 60
+_AGREE_SECONDS = 60  # longer than a case: the rank that hangs is the first one to end, and is the one that is named
 
 
 def run(job: dict[str, Any]) -> None:
     """Run ``job["cases"]`` (pairs of variant and case id, in order)."""
+    faulthandler.register(signal.SIGALRM, chain=True)  # a rank that hangs writes where, and ends
     store, rank, world_size = next(rendezvous("env://"))
     store.set(f"started/{rank}", "")
     store.wait([f"started/{other}" for other in range(world_size)], datetime.timedelta(seconds=_START_SECONDS))
@@ -82,15 +84,15 @@ def _run_case(variant: Variant, case: Case, device: Device, everyone: Any, found
         _tell(found, {"variant": variant.name, "case": case.id, "not_applicable": reason})
         return True
     before = integrity.snapshot() if variants.is_users(variant.name) else {}
-    signal.alarm(CASE_SECONDS)  # nobody catches it: it ends the process
     try:
         with preserved_process_state(), isolated_state(device), _parallel(case) as (group, place):
+            signal.alarm(CASE_SECONDS)  # it ends the process
             observation = observe_case(variant, replace(case, inputs=share(case, place)), device)
+            signal.alarm(0)  # who has come here waits for the others by another limit, so as not to end in their place
             raised_at = time.time() if observation.error else None
             raised: list[Any] = [None] * dist.get_world_size()
             dist.all_gather_object(raised, raised_at, group=everyone)
     finally:
-        signal.alarm(0)
         integrity.put_back(integrity.replaced_since(before))
     _tell(
         found,

@@ -5,15 +5,17 @@ All variants run in one launch of four processes, but for those that end a proce
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from mtp_bench.conformance import all_cases
+from mtp_bench.conformance import all_cases, rank_runner, rank_worker
 from mtp_bench.conformance.model import Case, Inputs, Observation, Ranks
 from mtp_bench.conformance.rank_runner import run_on_ranks
 from mtp_bench.conformance.shares import share, together
+from mtp_bench.errors import RunError
 
 CASES = [case for case in all_cases() if case.ranks is not None]
 
@@ -104,6 +106,30 @@ def test_a_variant_that_leaves_a_rank_behind_fails_and_the_next_one_is_judged_as
     ended = after_dying["rank_mutants:ending_one_rank", "cp-counts"]
     assert (ended.status, ended.detail.partition(";")[0]) == ("failed", "rank 1 of 2 ended with exit code 9")
     assert after_dying["exact", "cp-counts"].status == "passed"
+
+
+def test_what_follows_of_a_variant_that_ended_its_ranks_is_not_run(monkeypatch):
+    asked = []
+
+    def launch(target, job, *, ranks, time_limit_s):
+        asked.append(job["cases"])
+        Path(job["folder"], "found.0").write_text(json.dumps({"begun": job["cases"][0]}) + "\n")
+        raise RunError("rank 1 of 2 was killed by SIGKILL")
+
+    monkeypatch.setattr(rank_runner, "launch", launch)
+    cases = [case for case in CASES if case.id in ("dp-counts", "dp-mean", "cp-counts")]
+    found = run_on_ranks(["first", "second"], cases, "sim")
+    killed, not_run = "rank 1 of 2 was killed by SIGKILL", "not run: it ended the ranks in dp-counts"
+    assert {pair: (one.status, one.detail) for pair, one in found.items()} == {
+        (name, case.id): ("failed", killed if case.id == "dp-counts" else not_run)
+        for name in ("first", "second")
+        for case in cases
+    }
+    assert [[name for name, _ in pairs] for pairs in asked] == [["first"] * 3 + ["second"] * 3, ["second"] * 3]
+
+
+def test_a_rank_that_hangs_ends_before_the_others_give_up_and_after_those_who_wait_for_it():
+    assert 2 * rank_worker._EXCHANGE_SECONDS < rank_runner.CASE_SECONDS < rank_worker._AGREE_SECONDS
 
 
 _CASE = Case(
