@@ -18,6 +18,7 @@ from mtp_bench.inputs import Given
 from mtp_bench.megatron import clear_logged_losses, integrity, logged_losses, make_packed_seq_params, transformer_config
 from mtp_bench.megatron.state import quiet
 from mtp_bench.syncs import Sync, by_site
+from mtp_bench.variants import VariantError
 from mtp_bench.worker import describe_error
 from mtp_bench.workloads import Workload
 
@@ -85,6 +86,8 @@ def observe(
         if count_syncs:
             observation = replace(observation, syncs=_by_site(device.observe(probe.step).syncs))
         return observation
+    except VariantError as error:  # about what was returned, which no line of the variant's raised
+        return Observation(error=f"VariantError: {error}")
     except BaseException as error:  # SystemExit too: Ctrl-C does not reach this process
         return Observation(error=describe_error(error))
     finally:

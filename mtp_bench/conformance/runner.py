@@ -71,6 +71,8 @@ def check(
 
 def choose(globs: Sequence[str] | None, ranks: bool) -> list[Case]:
     """The cases whose id one of ``globs`` matches, in their own order. InputError for a glob that matches none."""
+    if globs is not None and (isinstance(globs, str) or not globs):
+        raise InputError(f"cases = {globs!r}: expected a list of ids or patterns, as in ['no-sync*', 'log-mean']")
     every = all_cases()
     for glob in globs or ():
         if not any(fnmatch.fnmatchcase(case.id, glob) for case in every):

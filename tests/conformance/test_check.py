@@ -129,6 +129,11 @@ def test_what_should_fail_and_passes_is_no_pass(silent):
             {"variants": "patched"},
             "variants = 'patched': expected a list of names, as in ['patched', 'my_pkg.loss:fn']",
         ),
+        (
+            {"cases": "no-sync"},
+            "cases = 'no-sync': expected a list of ids or patterns, as in ['no-sync*', 'log-mean']",
+        ),
+        ({"cases": []}, "cases = []: expected a list of ids or patterns, as in ['no-sync*', 'log-mean']"),
     ],
 )
 def test_bad_input_is_told_before_anything_runs(asked, message, silent):

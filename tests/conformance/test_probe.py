@@ -75,8 +75,9 @@ def test_what_is_raised_is_the_observation(sim):
 
 
 def test_what_is_not_returned_is_an_error(sim):
-    assert look(lambda hidden_states: hidden_states, device=sim).error.startswith(
-        "VariantError: mine returned a tensor of shape [6, 1, 1]; expected shape [3, 1, 1]"
+    assert look(lambda hidden_states: hidden_states, device=sim).error == (
+        "VariantError: mine returned a tensor of shape [6, 1, 1]; expected shape [3, 1, 1], "
+        "the first of 2 chunks of hidden_states"
     )
 
 
