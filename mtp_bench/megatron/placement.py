@@ -49,6 +49,7 @@ class Placement:
         self.loss: MTPLoss | None = None
         self.watch: Watch | None = None
         self._model = model
+        self._modules: dict[str, Any] = vars(model)["_modules"]  # asking the model takes half a microsecond each
         self._patches = Patches()
         self._rolls: Patches | None = None
         self._roll: Callable[..., Any] | None = None
@@ -100,7 +101,7 @@ class Placement:
         loss, watch = self.loss, self.watch
         if (
             (loss is None and watch is None)
-            or arguments.get("output_layer") is not self._model.output_layer
+            or arguments.get("output_layer") is not self._modules["output_layer"]
             or arguments.get("labels") is None
             or not arguments.get("is_training")
             or not torch.is_grad_enabled()
@@ -133,10 +134,8 @@ class Placement:
 
     def _with_loss(self, loss: MTPLoss, arguments: dict[str, Any]) -> _View:
         """The model without depths: its block runs, then ``loss``."""
-        model = self._model
-        modules = vars(model)["_modules"]
-        block = modules.get("mtp")
-        mtp_loss = partial(self._run, loss, **self._loss_arguments(arguments, modules["output_layer"]))
+        block: Any = self._modules.get("mtp")
+        mtp_loss = partial(self._run, loss, **self._loss_arguments(arguments))
         if not arguments.get("mtp_in_postprocess"):  # the block has run already: on another stage, or in 1F1B overlap
             arguments["hidden_states"] = mtp_loss(hidden_states=arguments["hidden_states"])
 
@@ -144,14 +143,13 @@ class Placement:
             return mtp_loss(hidden_states=block(**of_block))
 
         # What says that there are no depths: up to 0.15 ``mtp_process``, in 0.16 the config.
-        return _View(model, {"mtp": mtp, "mtp_process": False, "config": self._no_depths})
+        return _View(self._model, {"mtp": mtp, "mtp_process": False, "config": self._no_depths})
 
     def _watched(self, watch: Watch | None, arguments: dict[str, Any]) -> _View:
         """The model as it is, watched where its own loss begins and where the main loss does."""
         assert watch is not None
         model, enter = self._model, watch.enter
-        modules = vars(model)["_modules"]
-        block = modules.get("mtp")
+        block: Any = self._modules.get("mtp")
         if not arguments.get("mtp_in_postprocess"):
             enter()
 
@@ -160,17 +158,17 @@ class Placement:
             enter()
             return hidden_states
 
-        output_layer = _CountedLayer(modules["output_layer"], model.config.mtp_num_layers, watch.leave)
+        output_layer = _CountedLayer(self._modules["output_layer"], model.config.mtp_num_layers, watch.leave)
         return _View(model, {"mtp": mtp, "output_layer": output_layer})
 
-    def _loss_arguments(self, arguments: dict[str, Any], output_layer: Any) -> dict[str, Any]:
+    def _loss_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """What ``_postprocess`` gives the loss that is in it, but for the hidden states."""
         model = self._model
         shared = model.share_embeddings_and_output_weights
         return {
             "labels": arguments["labels"],
             "loss_mask": arguments.get("loss_mask"),
-            "output_layer": output_layer,
+            "output_layer": self._modules["output_layer"],
             "output_weight": model.shared_embedding_or_output_weight() if shared else None,
             "runtime_gather_output": arguments.get("runtime_gather_output"),
             "is_training": model.training,
@@ -222,7 +220,7 @@ def mtp_loss_in_place(model: Any, mtp_loss: MTPLoss, roll: Callable[..., Any] | 
 class _View:
     """A model as its ``_postprocess`` sees it, with ``changes``.
 
-    What the model holds is copied, since asking a module for it takes half a microsecond each; methods are the model's.
+    What the model holds is copied: each `__getattr__` would cost half a microsecond. Methods are the model's.
     """
 
     def __init__(self, model: Any, changes: dict[str, Any]) -> None:
