@@ -165,7 +165,7 @@ def test_the_nvtx_ranges_of_a_run(scope, nvtx):
     send(messages, {"device": "sim"})
     send(messages, job.as_message())
     messages.seek(0)
-    worker._serve(messages, told)
+    worker.serve(messages, told)
     told = [json.loads(line) for line in told.getvalue().splitlines()]
     assert [message["event"] for message in told if message["event"] in {"failed", "ended"}] == []
     assert told[-1] == {"event": "done"}
