@@ -302,7 +302,7 @@ class Job(_Model):
 
     id: str
     rank: int = Field(ge=0)
-    world_size: int = Field(ge=1)
+    world_size: int = Field(ge=1, le=1_000_000)  # missing ranks are listed: a file must not fill the memory
     parallel: dict[str, tuple[int, int]] = Field(default_factory=dict)
     has_loss: bool
     steps: int

@@ -254,5 +254,12 @@ def test_the_frame_of_a_rank_of_a_job_names_it_its_gradients_and_the_time_of_the
     assert runs.job_run([], rank=3, world_size=4, workloads={}).to_frame().columns[0] == "rank"
 
 
+def test_a_number_of_ranks_that_no_job_has_is_refused(tmp_path):
+    found = runs.job_run([], workloads={}).model_dump(mode="json")
+    (tmp_path / "run.json").write_text(json.dumps({**found, "job": {**found["job"], "world_size": 10**9}}))
+    with pytest.raises(InputError, match=r"run\.json: job\.world_size: Input should be less than or equal to 1000000"):
+        load_run(tmp_path)
+
+
 def test_the_frame_of_another_run_has_no_columns_of_jobs():
     assert {"rank", "gradients", "loss_ns"}.isdisjoint(runs.modelled_run().to_frame().columns)
