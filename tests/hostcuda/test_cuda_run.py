@@ -101,9 +101,10 @@ def test_the_costs_come_out_with_intervals(run):
     ), sentence
 
 
-def test_packed_rolls_that_wait_cost_the_lead(run):
-    steps = {name: statistics.median(r.time.step_ns) for name, r in results(run, "packed-sft").items()}
-    assert steps["sync_free"] > steps["host_lens"] * 1.1
+def test_packed_rolls_that_wait_cost_the_host_its_time(run):
+    """Not the step's: bounds are read as 1 here, and the rolls of nothing between them launch fewer kernels."""
+    host = {name: statistics.median(r.time.host_ns) for name, r in results(run, "packed-sft").items()}
+    assert host["sync_free"] > host["host_lens"] * 1.1
 
 
 def command(*arguments, **environment):
